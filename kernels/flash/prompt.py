@@ -83,8 +83,8 @@ class PromptShape(_Shape):
 
     `stages` tiles of keys and of values lie in shared memory; `ahead` of them are asked for before they are needed: all
     of them where no buffer is used twice, else one less, or none. weigh: how the weighted sum is made, "mma" or on FMA
-    units, "fma". Keys come rotated, of a launch before; overlap: the kernel starts before that is complete, and waits
-    for it (programmatic dependent launch, compute capability 9.0).
+    units, "fma". Keys come rotated, of a launch before. overlap: a launch starts before the one in front of it is
+    complete, and waits for that itself (programmatic dependent launch, compute capability 9.0).
     """
 
     dtype: str
@@ -100,13 +100,9 @@ class PromptShape(_Shape):
 
     @property
     def name(self) -> str:
-        pairs, flags = "_halves" * self.half_split, "_fma" * (self.weigh == "fma") + "_pdl" * self.waits
+        pairs, flags = "_halves" * self.half_split, "_fma" * (self.weigh == "fma") + "_pdl" * self.overlap
         size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}"
         return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}{flags}"
-
-    @property
-    def waits(self) -> bool:
-        return self.rotates and self.overlap
 
     @property
     def row_warps(self) -> int:
@@ -173,14 +169,15 @@ class WgmmaShape(_Shape):
     stages: int = 2
     embedding: str = "rates"
     half_split: bool = False
+    overlap: bool = True
 
-    rows, threads, overlap = 128, 256, True  # rows and threads of those who take queries
+    rows, threads = 128, 256  # of those who take queries
 
     @property
     def name(self) -> str:
-        pairs = "_halves" * self.half_split
+        flags = "_halves" * self.half_split + "_pdl" * self.overlap
         size = f"d{self.hdim}_k{self.tile_keys}_s{self.stages}"
-        return f"prompt_wgmma_{self.dtype}_{size}_{self.embedding}{pairs}"
+        return f"prompt_wgmma_{self.dtype}_{size}_{self.embedding}{flags}"
 
     @property
     def row_step(self) -> int:

@@ -54,10 +54,8 @@ def rotate_kernel(shape: PromptShape | WgmmaShape) -> tuple[Kernel, int]:
 
     A block has `shape.threads`. The launch behind it may start early, where it can.
     """
-    pairs = {"embedding": shape.embedding, "half_split": shape.half_split}
-    return _rotate_kernel(
-        PromptShape(shape.dtype, shape.hdim, key_warps=shape.threads // 64, overlap=shape.overlap, **pairs)
-    )
+    how: dict[str, Any] = {"embedding": shape.embedding, "half_split": shape.half_split, "overlap": shape.overlap}
+    return _rotate_kernel(PromptShape(shape.dtype, shape.hdim, key_warps=shape.threads // 64, **how))
 
 
 @functools.cache

@@ -42,8 +42,8 @@ def shape_of(dtype: str, hdim: int, seq_k: int, embedding: str, half_split: bool
     """
     large = capability(target) >= (9, 0)
     small = capability(target) > (8, 0) and not large
-    pairs = {"embedding": embedding, "half_split": half_split}
-    shape = PromptShape(dtype, hdim, key_warps=2 if small else 4, overlap=large, **pairs)
+    how: dict[str, Any] = {"embedding": embedding, "half_split": half_split, "overlap": large}
+    shape = PromptShape(dtype, hdim, key_warps=2 if small else 4, **how)
     if seq_k <= 2 * shape.tile_keys:
         return replace(shape, stages=2, ahead=2)
     return shape if large else replace(shape, stages=2, ahead=1)

@@ -156,7 +156,9 @@ def test_what_no_map_describes_goes_to_the_other_kernel(prompts: PromptCard) -> 
         assert np.abs(made.double().numpy() - wanted).max() < EPS[q.dtype] * float(k.abs().max())
 
 
-def test_a_repeated_call_has_maps_of_its_own_tensors(prompts: PromptCard) -> None:
+@pytest.mark.parametrize("wgmma", [False, True])
+def test_a_repeated_call_has_its_own_tensors(prompts: PromptCard, monkeypatch, wgmma: bool) -> None:
+    monkeypatch.setattr(prompt_plan, "pays_on_wgmma", lambda *_: wgmma)
     q = normal(1, 8, 70, 64, dtype=torch.float16)
     kept = [normal(1, 8, 90, 64, dtype=torch.float16) + step for step in range(2)]
     for k in (*kept, *kept):
