@@ -21,7 +21,7 @@ from .embed import begin, pairs_of, rotate, turns
 from .loads import columns, load_rows
 from .plan import rates_of
 from .prompt import PromptShape, WgmmaShape
-from .tiles import I64, as_floats, floats, i32, launch_dependents, load_words, op, store_words
+from .tiles import I64, as_floats, floats, i32, launch_dependents, load_words, op, store_words, wait_for_launch
 
 ROTATED_ROWS = 4  # of keys that a thread rotates
 
@@ -78,6 +78,7 @@ def _rotate_kernel(shape: PromptShape) -> tuple[Kernel, int]:
 
     def kernel(tensors, sizes, rotation, workspace, rotated):
         if overlap:
+            wait_for_launch()  # the launch behind reads queries and values as soon as it starts
             launch_dependents()
         tid, head, batch = cint(cuda.threadIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
         chunk, row = tid % chunks, cint(cuda.blockIdx.x) * block_rows + tid // chunks

@@ -41,7 +41,8 @@ def build(shape: PromptShape) -> Any:
     row_warps, row_chunks, stages, ahead = shape.row_warps, shape.row_chunks, shape.stages, shape.ahead
     tile_floats, vector, hdim, fragment = shape.tile_bytes // 4, shape.element.vector, shape.hdim, FRAGMENT_ROWS
     places, copy, state_of = columns(shape, 1, 0, False), copy_rows(shape), load_state(shape)  # type: ignore[arg-type]
-    alibi, reused, waits, rotated = shape.embedding == "alibi", ahead < stages, shape.waits, wait_for_launch
+    alibi, reused, there = shape.embedding == "alibi", ahead < stages, wait_for_launch
+    waits, waits_first = shape.overlap and shape.rotates, shape.overlap and not shape.rotates
     first_there, keys_there, values_there = map(wait_groups, (max(ahead - 1, 0), abs(2 * ahead - 1), 2 * ahead))
     queries_of = atoms_tile.query_fragments(shape)
     dots, sums_to = atoms_tile.scores(shape), atoms_tile.store_sums(shape)
@@ -68,6 +69,8 @@ def build(shape: PromptShape) -> Any:
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 1024)
+        if waits_first:
+            there()
         tid = cint(cuda.threadIdx.x)
         lane, warp = tid & 31, tid >> 5
         row_warp, key_warp = warp % row_warps, warp // row_warps
@@ -78,21 +81,15 @@ def build(shape: PromptShape) -> Any:
         v = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
         words = ask(tid, tensors, sizes, rotation, batch, head, tile)
         state = state_of(rotation, chunk)
-        for first in range(ahead):
+        for i in range(ahead):
             if not waits:
-                copy_tile(
-                    shared, sums + first * tile_floats, k, tensors.k_row, cint(first), tiles, all_keys, row, chunk
-                )
-            copy_tile(
-                shared, values_at + first * tile_floats, v, tensors.v_row, cint(first), tiles, all_keys, row, chunk
-            )
+                copy_tile(shared, sums + i * tile_floats, k, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
+            copy_tile(shared, values_at + i * tile_floats, v, tensors.v_row, cint(i), tiles, all_keys, row, chunk)
         stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
         if waits:
-            rotated()
-            for first in range(ahead):
-                copy_tile(
-                    shared, sums + first * tile_floats, k, tensors.k_row, cint(first), tiles, all_keys, row, chunk
-                )
+            there()
+            for i in range(ahead):
+                copy_tile(shared, sums + i * tile_floats, k, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
         cuda.syncthreads()
         q = queries_of(shared, query, row_warp * fragment, lane)
         place = of_rows(tile, row_warp, lane)

@@ -21,7 +21,7 @@ from .prompt_mma import prompt_kernel
 from .prompt_wgmma import THREADS, wgmma_kernel
 
 MOST_DIMS, DIMS_STEP = 256, 16
-MOST_KEY_DIMS = 1 << 17  # keys by dims that mma.sync takes, half as many where keys rotate
+MOST_KEY_DIMS = 1 << 17  # keys by dims that mma.sync takes
 
 
 def require_prompt(dtype: str, hdim: int, rotary_dim: int, half_split: bool, target: str) -> None:
@@ -113,7 +113,7 @@ def pays_on_wgmma(call: Prompt, seq_k: int, sms: int) -> bool:
     Tiles of 32 queries make four times the blocks: good until they fill the card.
     """
     blocks = call.tiles * call.kv_heads * call.batch
-    few_keys = call.shape.dims == 64 or seq_k * call.shape.dims <= (MOST_KEY_DIMS >> call.shape.rotates)
+    few_keys = call.shape.dims == 64 or seq_k * call.shape.dims <= MOST_KEY_DIMS
     return blocks > sms or not few_keys
 
 

@@ -116,7 +116,7 @@ def build(shape: WgmmaShape) -> Any:
     block, write = tile_of(shape.rows), store_rows(shape)
     init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
     fence, open_map, alibi, rows = atoms.fence_async, atoms.open_map, shape.embedding == "alibi", shape.rows
-    rotates, rotated = shape.rotates, wait_for_launch
+    waits, waits_first, there = shape.overlap and shape.rotates, shape.overlap and not shape.rotates, wait_for_launch
     group_floats = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4
 
     ask, stage = stage_queries(shape, query, query_place(shape))
@@ -148,6 +148,8 @@ def build(shape: WgmmaShape) -> Any:
             init(shared, queries_full, 256)
             fence()
         words, state = no_words(), no_state()
+        if waits_first:
+            there()
         if tid >= 128:
             words = ask(tid - 128, tensors, sizes, rotation, batch, head, tile)
             state = state_of(rotation, (tid - 128) % row_chunks)
@@ -159,8 +161,8 @@ def build(shape: WgmmaShape) -> Any:
                 open_map(k_map)
                 open_map(v_map)
                 parity = cint(1)  # of the phase before the first
-                if rotates:
-                    rotated()
+                if waits:
+                    there()
                 while number < tiles:
                     wait(shared, keys_empty + 2 * turn, parity)
                     expect(shared, keys_full + 2 * turn, tile_bytes)

@@ -1,7 +1,7 @@
 """RoPE attention of prompts in half precision, on tensor cores.
 
-Change from rope_v8: half precision; queries are rotated as they come, and keys by a launch of their own, which the second
-overlaps.
+Change from rope_v8: half precision; queries are rotated as they come, and keys by a launch of their own, which the
+second overlaps.
 
 Source: beyond the documents, which estimate tensor cores and did not build them.
 """

@@ -135,14 +135,12 @@ def test_random_calls_reach_the_kernels_whole(prompts: PromptCard, monkeypatch, 
 def test_the_rule_takes_wgmma_for_more_blocks_than_multiprocessors(prompts: PromptCard) -> None:
     """The card has four: of 32 queries each, or whatever there are with 256 dims and many keys."""
     for heads, seq_q, seq_k, hdim, name in (
-        (2, 64, 64, 64, "mma"), (2, 65, 65, 64, "wgmma"), (1, 16, 2000, 64, "mma"), (1, 16, 600, 128, "wgmma"),
-        (1, 16, 500, 128, "mma"), (1, 16, 300, 256, "wgmma"),
+        (2, 64, 64, 64, "mma"), (2, 65, 65, 64, "wgmma"), (1, 16, 2000, 64, "mma"), (1, 16, 1100, 128, "wgmma"),
+        (1, 16, 1000, 128, "mma"), (1, 16, 600, 256, "wgmma"),
     ):  # fmt: skip
         q, k = normal(1, heads, seq_q, hdim, dtype=torch.float16), normal(1, heads, seq_k, hdim, dtype=torch.float16)
         rope_attention(q, k, k, fallback=False)
         assert prompts.launched[-1]["kernel"].split("_")[1] == name
-    attention(normal(1, 1, 16, 128, dtype=torch.float16), *[normal(1, 1, 600, 128, dtype=torch.float16)] * 2)
-    assert prompts.launched[-1]["kernel"].split("_")[1] == "mma"  # no keys rotate
 
 
 def test_what_no_map_describes_goes_to_the_other_kernel(prompts: PromptCard) -> None:
