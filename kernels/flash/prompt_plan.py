@@ -13,7 +13,7 @@ from ..constants import MUST_BE, require
 from ..limits import EMULATED_TARGET, capability
 from ..tensor_map import MAP_BYTES, TensorMap
 from ..version import Buffer, Launch, Plan, Problem
-from .choose import HALF_SINCE
+from .choose import HALF_SINCE, OVERLAP_SINCE
 from .plan import H100_SMS, embedding_of, given_buffers, strides_of
 from .prompt import SLAB_DIMS, PromptShape, WgmmaShape
 from .prompt_embed import prompt_rates, rotate_kernel
@@ -38,11 +38,12 @@ def require_prompt(dtype: str, hdim: int, rotary_dim: int, half_split: bool, tar
 def shape_of(dtype: str, hdim: int, seq_k: int, embedding: str, half_split: bool, target: str) -> PromptShape:
     """Where all keys fit into two tiles, both are asked for at once; else two of three, or one of two.
 
-    Compute capability 8.0 has 163 KB of shared memory a block, 8.6 and 8.9 have 99.
+    Compute capability 8.0 has 163 KB of shared memory a block; 8.6, 8.9 and 12.0 have 99.
     """
-    large = capability(target) >= (9, 0)
+    large = (9, 0) <= capability(target) < (12, 0)
     small = capability(target) > (8, 0) and not large
-    how: dict[str, Any] = {"embedding": embedding, "half_split": half_split, "overlap": large}
+    overlap = capability(target) >= OVERLAP_SINCE
+    how: dict[str, Any] = {"embedding": embedding, "half_split": half_split, "overlap": overlap}
     shape = PromptShape(dtype, hdim, key_warps=2 if small else 4, **how)
     if seq_k <= 2 * shape.tile_keys:
         return replace(shape, stages=2, ahead=2)
