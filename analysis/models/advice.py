@@ -144,7 +144,7 @@ def half_advice(problem: Problem, gpu: str | None = None) -> str:
     if problem.seq_q <= MOST_QUERIES:
         return "Fuse it: rope_attention decodes, and reads and rotates each key once for all heads that share it."
     kernel = prompt_plan(problem, "sm_90").launches[-1].kernel.name.split("_")[1]
-    how = {"mma": "mma.sync", "wgmma": "wgmma, with keys rotated by a launch before"}[kernel]
+    how = {"mma": "mma.sync", "wgmma": "wgmma"}[kernel] + ", with keys rotated by a launch before"
     study = "half_prompts"
     e = card_with(study, gpu)
     lines = [f"Fuse it: rope_attention takes it by {how}. The nearest measured prompts on the {e.card}:"]

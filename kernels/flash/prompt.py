@@ -81,9 +81,10 @@ class _Shape:
 class PromptShape(_Shape):
     """A kernel on mma.sync: rows / 16 warps share a tile's queries, `key_warps` of each its keys.
 
-    `stages` tiles of values lie in shared memory, and as many of keys where these do not rotate; `ahead` of them are
-    asked for before they are needed: all of them where no buffer is used twice, else one less, or none. weigh: how the
-    weighted sum is made, "mma" or on FMA units, "fma".
+    `stages` tiles of keys and of values lie in shared memory; `ahead` of them are asked for before they are needed: all
+    of them where no buffer is used twice, else one less, or none. weigh: how the weighted sum is made, "mma" or on FMA
+    units, "fma". Keys come rotated, of a launch before. overlap: a launch starts before the one in front of it is
+    complete, and waits for that itself (programmatic dependent launch, compute capability 9.0).
     """
 
     dtype: str
@@ -95,27 +96,13 @@ class PromptShape(_Shape):
     embedding: str = "rates"
     half_split: bool = False
     weigh: str = "mma"
+    overlap: bool = True
 
     @property
     def name(self) -> str:
-        pairs, weigh = "_halves" * self.half_split, "_fma" * (self.weigh == "fma")
+        pairs, flags = "_halves" * self.half_split, "_fma" * (self.weigh == "fma") + "_pdl" * self.overlap
         size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}"
-        return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}{weigh}"
-
-    @property
-    def reloads(self) -> bool:
-        """Queries are loaded for each tile: keys that wait, or rows of tables, leave no registers to keep them."""
-        return self.rotates and self.hdim > (64 if "tables" in self.embedding or self.half_split else 128)
-
-    @property
-    def keys_ahead(self) -> bool:
-        """Keys to rotate are loaded a tile ahead, where registers hold them."""
-        return self.hdim <= 128 and "tables" not in self.embedding
-
-    @property
-    def key_stages(self) -> int:
-        """Tiles of keys in shared memory: those that are rotated wait in registers."""
-        return 1 if self.rotates else self.stages
+        return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}{flags}"
 
     @property
     def row_warps(self) -> int:
@@ -159,12 +146,11 @@ class PromptShape(_Shape):
 
     @property
     def layout(self) -> SharedLayout:
-        """Tiles of keys and values give way to the accumulators; `turns` are the rotation's constants."""
+        """Tiles of keys and values give way to the accumulators."""
         statistics = self.key_warps * self.rows
         return SharedLayout(
-            sums=max((self.key_stages + self.stages) * self.tile_bytes // 4, self.sums),
+            sums=max(2 * self.stages * self.tile_bytes // 4, self.sums),
             query=self.rows * self.dims * self.element.size // 4,
-            turns=self.row_chunks * 16,
             row_max=statistics,
             row_sum=statistics,
         )
@@ -183,14 +169,15 @@ class WgmmaShape(_Shape):
     stages: int = 2
     embedding: str = "rates"
     half_split: bool = False
+    overlap: bool = True
 
     rows, threads = 128, 256  # of those who take queries
 
     @property
     def name(self) -> str:
-        pairs = "_halves" * self.half_split
+        flags = "_halves" * self.half_split + "_pdl" * self.overlap
         size = f"d{self.hdim}_k{self.tile_keys}_s{self.stages}"
-        return f"prompt_wgmma_{self.dtype}_{size}_{self.embedding}{pairs}"
+        return f"prompt_wgmma_{self.dtype}_{size}_{self.embedding}{flags}"
 
     @property
     def row_step(self) -> int:

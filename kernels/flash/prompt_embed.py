@@ -1,4 +1,4 @@
-"""RoPE in kernels for prompts: as in `embed`, with the rotation from row to row from the host, and keys in place.
+"""RoPE of prompts: the launch that rotates keys, and how it and queries are embedded.
 
 `rates` of these kernels are float32[2, pairs, 2]: those of `embed`, and (cos - 1, sin) of the angle of `row_step`
 positions. In the kernel they would take 15 operations a pair in front of the first tile.
@@ -6,20 +6,24 @@ positions. In the kernel they would take 15 operations a pair in front of the fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 from typing import Any
 
 import numpy as np
+from numba import cuda, types, uint64
 
 from ..constants import FREQUENCY_BASE
-from .args import Rotation
-from .embed import advance, begin, pairs_of, rotate, seeds, turns
-from .loads import load_rows
+from ..device.cint import cint
+from ..device.vector import advance
+from ..version import Kernel
+from .args import Rotation, types_of
+from .embed import begin, pairs_of, rotate, turns
+from .loads import columns, load_rows
 from .plan import rates_of
-from .prompt import PromptShape, WgmmaShape, bytes_at, places
-from .tiles import FLOAT, I64, as_floats, f32, floats, i32, load_words, negate, op, store_words
+from .prompt import PromptShape, WgmmaShape
+from .tiles import I64, as_floats, floats, i32, launch_dependents, load_words, op, store_words, wait_for_launch
 
-SEEDED_TILES = 4  # tiles of keys from one exact seed to the next
+ROTATED_ROWS = 4  # of keys that a thread rotates
 
 
 def prompt_rates(rotary_dim: int, pairs: int, row_step: int, base: float = FREQUENCY_BASE) -> np.ndarray:
@@ -45,44 +49,46 @@ def load_state(shape: PromptShape | WgmmaShape) -> Any:
     return state
 
 
-def rotate_rows(shape: PromptShape) -> tuple[Any, Any, Any]:
-    """A thread's rows of a tile of keys: from global memory to registers, and rotated to shared memory.
+def rotate_kernel(shape: PromptShape | WgmmaShape) -> tuple[Kernel, int]:
+    """Rotated keys `[batch, kv_heads, seq_k, hdim]`, and the rows of a block: grid (blocks, KV heads, batch).
 
-    load(pointer, first, last, pitch, columns) -> raw registers of rows first, first + row_step, ...
-    seed(state, first, row) -> (cos, sin) of each pair for the first row, where they come of rates
-    put(shared, index, words, seed, state, rotation, batch, first, last, row, chunk) -> the seed of the next tile
-
-    Both take `shape.rows_at_once` rows.
+    A block has `shape.threads`. The launch behind it may start early, where it can.
     """
-    pairs, step, element = pairs_of(shape, 1), shape.row_step, shape.element  # type: ignore[arg-type]
-    by_rates, size = shape.embedding == "rates", element.vector
-    offsets = tuple(step * number for number in range(shape.rows_at_once))
-    load = load_rows(offsets, 1, 1 + shape.half_split, element.size, "ld.global.nc")
+    how: dict[str, Any] = {"embedding": shape.embedding, "half_split": shape.half_split, "overlap": shape.overlap}
+    return _rotate_kernel(PromptShape(shape.dtype, shape.hdim, key_warps=shape.threads // 64, **how))
 
-    @op(floats(size))
-    def seed(b, state, first, row):
-        return seeds(b, b.sitofp(b.add(first, row), FLOAT), state[:size]) if by_rates else [f32(0.0)] * size
 
-    def advanced(b: Any, turn: Any, step_of: Any) -> Iterator[Any]:
-        """By cos(a + 2d) = 2 cos(d) cos(a + d) - cos(a), sin alike: its error is below 4e-6 after eight rows."""
-        twice = [b.fma(f32(2.0), less, f32(2.0)) for less in step_of[::2]]
-        after = advance(b, turn, step_of)
-        while True:
-            yield turn
-            following = [b.fma(twice[i // 2], x, negate(b, before)) for i, (x, before) in enumerate(zip(after, turn))]
-            turn, after = after, following
+@functools.cache
+def _rotate_kernel(shape: PromptShape) -> tuple[Kernel, int]:
+    chunks, hdim, vector, overlap = shape.row_chunks, shape.hdim, shape.element.vector, shape.overlap
+    row_step = shape.row_step
+    block_rows = row_step * ROTATED_ROWS
+    offsets = tuple(row_step * i for i in range(ROTATED_ROWS))
+    load = load_rows(offsets, 1, 1 + shape.half_split, shape.element.size, "ld.global.nc")
+    places, state_of = columns(shape, 1, 0, shape.half_split), load_state(shape)  # type: ignore[arg-type]
+    pairs = pairs_of(shape, 1)  # type: ignore[arg-type]
 
-    @op(floats(size))
-    def put(b, shared, index, words, seed, state, rotation, batch, first, last, row, chunk):
-        targets = places(b, shape, bytes_at(b, shared, index), row, chunk)
-        if by_rates:
-            turned = advanced(b, seed, state[size:])
-        else:
-            where = (batch, b.add(first, row), last, chunk, 1)
-            turned = turns(shape, b, state, rotation, where, step)  # type: ignore[arg-type]
-        for number, (address, offset) in enumerate(targets[: shape.rows_at_once]):
-            x = rotate(b, element.floats(b, words[4 * number : 4 * number + 4]), next(turned), pairs)
-            store_words(b, "st.shared", address, element.words(b, x), offset)
-        return next(turned) if by_rates else seed
+    @op(types.void)
+    def store(b, pointer, words, state, rotation, batch, row, last, chunk):
+        turned = turns(shape, b, state, rotation, (batch, row, last, chunk, 1), row_step)  # type: ignore[arg-type]
+        for number, offset in enumerate(offsets):
+            x = rotate(b, shape.element.floats(b, words[4 * number : 4 * number + 4]), next(turned), pairs)
+            with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
+                store_words(b, "st.global", pointer, shape.element.words(b, x), offset * hdim * shape.element.size)
 
-    return load, seed, put
+    def kernel(tensors, sizes, rotation, workspace, rotated):
+        if overlap:
+            wait_for_launch()  # the launch behind reads queries and values as soon as it starts
+            launch_dependents()
+        tid, head, batch = cint(cuda.threadIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
+        chunk, row = tid % chunks, cint(cuda.blockIdx.x) * block_rows + tid // chunks
+        if chunk * vector < hdim and row < sizes.seq_k:
+            k = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
+            words = load(k, row, sizes.seq_k - 1, tensors.k_row, places(chunk, rotation.rotary_dim))
+            first = uint64(batch * sizes.kv_heads + head) * uint64(sizes.seq_k) + uint64(row)
+            out = advance(rotated, first * uint64(hdim) + uint64(chunk * vector))
+            store(out, words, state_of(rotation, chunk), rotation, batch, row, sizes.seq_k - 1, chunk)
+
+    size, flags = f"d{hdim}_r{block_rows}", "_halves" * shape.half_split + "_pdl" * overlap
+    kernel.__name__ = kernel.__qualname__ = f"rotate_keys_{shape.dtype}_{size}_{shape.embedding}{flags}"
+    return Kernel(kernel, (*types_of(shape.element), shape.element.pointer), shape.threads), block_rows

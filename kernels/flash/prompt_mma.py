@@ -1,7 +1,7 @@
-"""Attention of prompts on mma.sync, with RoPE on queries and keys on their way to shared memory: for short sequences.
+"""Attention of prompts on mma.sync, with RoPE on queries as they come, and on keys in a launch before: for short ones.
 
 A block's warps share a tile of queries by rows and each tile of keys by keys. A tile: wait for its keys, scores, online
-softmax, wait for its values, weighted sum, rotate the next tile's keys. Then the partial results become the output.
+softmax, wait for its values, weighted sum. Then the partial results become the output.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from ..device.vector import advance
 from ..version import Kernel
 from . import atoms_tile
 from .args import types_of
-from .embed import state_size
 from .epilogue import store_statistics
 from .loads import columns
 from .mask import bounds_of, mask
 from .prompt import (
     FRAGMENT_ROWS,
-    ROW_STEPS,
     PromptShape,
     commit,
     copy_rows,
@@ -33,21 +31,19 @@ from .prompt import (
     wait_groups,
 )
 from .prompt import place as place_of
-from .prompt_embed import SEEDED_TILES, load_state, rotate_rows
+from .prompt_embed import load_state
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
-from .tiles import constant, load_shared, part, store_shared, zero_words
+from .tiles import constant, part, wait_for_launch
 
 
 def build(shape: PromptShape) -> Any:
     at, rows, tile_keys, keys = shape.layout, shape.rows, shape.tile_keys, shape.warp_keys
     row_warps, row_chunks, stages, ahead = shape.row_warps, shape.row_chunks, shape.stages, shape.ahead
     tile_floats, vector, hdim, fragment = shape.tile_bytes // 4, shape.element.vector, shape.hdim, FRAGMENT_ROWS
-    key_places, value_places = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)  # type: ignore[arg-type]
-    copy, (load_keys, seed, put_keys) = copy_rows(shape), rotate_rows(shape)
-    reloads, rotates, alibi, reused = shape.reloads, shape.rotates, shape.embedding == "alibi", ahead < stages
-    keys_there, values_there = wait_groups(abs(2 * ahead - 1)), wait_groups(ahead if rotates else 2 * ahead)
-    state_of, kept = load_state(shape), state_size(shape, 1)  # type: ignore[arg-type]
-    keep_state, kept_state = store_shared(kept), load_shared(kept)
+    places, copy, state_of = columns(shape, 1, 0, False), copy_rows(shape), load_state(shape)  # type: ignore[arg-type]
+    alibi, reused, there = shape.embedding == "alibi", ahead < stages, wait_for_launch
+    waits, waits_first = shape.overlap and shape.rotates, shape.overlap and not shape.rotates
+    first_there, keys_there, values_there = map(wait_groups, (max(ahead - 1, 0), abs(2 * ahead - 1), 2 * ahead))
     queries_of = atoms_tile.query_fragments(shape)
     dots, sums_to = atoms_tile.scores(shape), atoms_tile.store_sums(shape)
     add = atoms_tile.accumulate(shape) if shape.weigh == "mma" else atoms_tile.accumulate_fma(shape)
@@ -55,47 +51,26 @@ def build(shape: PromptShape) -> Any:
     (tops, weigh), scale_acc, scaled = step(keys // 4, (1, 2)), atoms_tile.rescale(hdim // 2), scale_scores(keys // 2)
     held = keys // 2
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
-    no_keys, zero_acc, fresh, zero = (
-        zero_words(4 * shape.rows_at_once),
-        constant(hdim // 2, 0.0),
-        constant(2, NO_KEY),
-        constant(2, 0.0),
-    )
+    zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
     sum_rows = lane_sum(2, (1, 2))
     statistics, done = store_statistics(shape), merge_keys(shape)  # type: ignore[arg-type]
     block, of_rows, end_group = tile_of(rows), query_index(rows), commit
-    query, sums, turns_at, row_max_at, row_sum_at = (
-        at[name] for name in ("query", "sums", "turns", "row_max", "row_sum")
-    )
-    values_at, keys_ahead = sums + shape.key_stages * tile_floats, shape.keys_ahead
-    by_parts, part_rows = shape.rows_at_once < ROW_STEPS, shape.rows_at_once * shape.row_step
-    at_once = rotates and not by_parts
-    meet, seeded = not rotates and shape.sums > stages * tile_floats, SEEDED_TILES
+    query, sums, row_max_at, row_sum_at = (at[name] for name in ("query", "sums", "row_max", "row_sum"))
+    values_at = sums + stages * tile_floats
+    meet = shape.sums > stages * tile_floats
 
     ask, stage = stage_queries(shape, query, lambda b, base, row, chunk: place_of(b, base, row, chunk, rows))
 
     @cuda.jit(device=True, forceinline=True)
-    def rotate_parts(shared, k, turned, state, rotation, batch, first, last, pitch, key_at, row, chunk):
-        while row < tile_keys:
-            words = load_keys(k, first + row, last, pitch, key_at)
-            put_keys(shared, sums, words, turned, state, rotation, batch, first, last, row, chunk)
-            row += part_rows
-
-    @cuda.jit(device=True, forceinline=True)
-    def copy_tile(shared, tensors, k, v, number, buffer, tiles, all_keys, row, chunk, key_at, value_at):
-        there = chunk * vector < hdim and number < tiles
-        if not rotates:
-            if there:
-                copy(shared, sums + buffer * tile_floats, k, number * tile_keys, all_keys, tensors.k_row, key_at, row,
-                     chunk)  # fmt: skip
-            end_group()
-        if there:
-            copy(shared, values_at + buffer * tile_floats, v, number * tile_keys, all_keys, tensors.v_row, value_at,
-                 row, chunk)  # fmt: skip
+    def copy_tile(shared, index, pointer, pitch, number, tiles, all_keys, row, chunk):
+        if chunk * vector < hdim and number < tiles:
+            copy(shared, index, pointer, number * tile_keys, all_keys, pitch, places(chunk, 0), row, chunk)
         end_group()
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 1024)
+        if waits_first:
+            there()
         tid = cint(cuda.threadIdx.x)
         lane, warp = tid & 31, tid >> 5
         row_warp, key_warp = warp % row_warps, warp // row_warps
@@ -104,30 +79,17 @@ def build(shape: PromptShape) -> Any:
         chunk, row = tid % row_chunks, tid // row_chunks
         k = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
         v = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
-        key_at, value_at = key_places(chunk, rotation.rotary_dim), value_places(chunk, 0)
-        mine, k_words = chunk * vector < hdim, no_keys()
-        if at_once:
-            if mine and 0 < tiles:
-                k_words = load_keys(k, row, all_keys - 1, tensors.k_row, key_at)
         words = ask(tid, tensors, sizes, rotation, batch, head, tile)
         state = state_of(rotation, chunk)
-        for first_tile in range(ahead):
-            copy_tile(shared, tensors, k, v, cint(first_tile), cint(first_tile), tiles, all_keys, row, chunk, key_at,
-                      value_at)  # fmt: skip
+        for i in range(ahead):
+            if not waits:
+                copy_tile(shared, sums + i * tile_floats, k, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
+            copy_tile(shared, values_at + i * tile_floats, v, tensors.v_row, cint(i), tiles, all_keys, row, chunk)
         stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
-        turned = seed(state, cint(0), row)
-        if rotates:
-            if tid < row_chunks:
-                keep_state(shared, turns_at + tid * kept, state)
-            if mine and 0 < tiles:
-                if by_parts:
-                    rotate_parts(shared, k, turned, state, rotation, batch, cint(0), all_keys - 1, tensors.k_row,
-                                 key_at, row, chunk)  # fmt: skip
-                else:
-                    turned = put_keys(shared, sums, k_words, turned, state, rotation, batch, cint(0), all_keys - 1,
-                                      row, chunk)  # fmt: skip
-                if keys_ahead:
-                    k_words = load_keys(k, tile_keys + row, all_keys - 1, tensors.k_row, key_at)
+        if waits:
+            there()
+            for i in range(ahead):
+                copy_tile(shared, sums + i * tile_floats, k, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
         cuda.syncthreads()
         q = queries_of(shared, query, row_warp * fragment, lane)
         place = of_rows(tile, row_warp, lane)
@@ -141,23 +103,23 @@ def build(shape: PromptShape) -> Any:
             k_tile, v_tile = sums + buffer * tile_floats, values_at + buffer * tile_floats
             if not ahead:
                 cuda.syncthreads()
-                copy_tile(shared, tensors, k, v, number, buffer, tiles, all_keys, row, chunk, key_at, value_at)
-            if rotates:
-                k_tile = cint(sums)
+                copy_tile(shared, k_tile, k, tensors.k_row, number, tiles, all_keys, row, chunk)
+                copy_tile(shared, v_tile, v, tensors.v_row, number, tiles, all_keys, row, chunk)
+            if waits and number < ahead:  # values were asked for before the first keys
+                first_there()
             else:
                 keys_there()
-                cuda.syncthreads()
+            cuda.syncthreads()
             if reused and ahead:
                 free = buffer + ahead
                 if free >= stages:
                     free -= stages
-                copy_tile(shared, tensors, k, v, number + ahead, free, tiles, all_keys, row, chunk, key_at, value_at)
+                after = number + ahead
+                copy_tile(shared, sums + free * tile_floats, k, tensors.k_row, after, tiles, all_keys, row, chunk)
+                copy_tile(shared, values_at + free * tile_floats, v, tensors.v_row, after, tiles, all_keys, row, chunk)
             elif ahead:
                 end_group()
-                if not rotates:
-                    end_group()
-            if reloads:
-                q = queries_of(shared, query, row_warp * fragment, lane)
+                end_group()
             scores = dots(shared, k_tile, key_warp * keys, q, lane)
             key = number * tile_keys + key_warp * keys
             beyond = (key + keys > seen[0][0]) or (key + keys > seen[1][0])
@@ -177,22 +139,6 @@ def build(shape: PromptShape) -> Any:
             buffer += 1
             if buffer == stages:
                 buffer = cint(0)
-            if rotates:
-                if mine and number < tiles:  # all warps have read the tile before
-                    if not keys_ahead and at_once:
-                        k_words = load_keys(k, number * tile_keys + row, all_keys - 1, tensors.k_row, key_at)
-                    state = kept_state(shared, turns_at + chunk * kept)
-                    if number % seeded == 0:
-                        turned = seed(state, number * tile_keys, row)
-                    if by_parts:
-                        rotate_parts(shared, k, turned, state, rotation, batch, number * tile_keys, all_keys - 1,
-                                     tensors.k_row, key_at, row, chunk)  # fmt: skip
-                    else:
-                        turned = put_keys(shared, sums, k_words, turned, state, rotation, batch, number * tile_keys,
-                                          all_keys - 1, row, chunk)  # fmt: skip
-                    if keys_ahead:
-                        k_words = load_keys(k, (number + 1) * tile_keys + row, all_keys - 1, tensors.k_row, key_at)
-                cuda.syncthreads()
         row_sum = sum_rows(row_sum)
         if meet:  # else accumulators take the place of keys alone, which nobody reads any more
             cuda.syncthreads()

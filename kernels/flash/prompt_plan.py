@@ -13,15 +13,15 @@ from ..constants import MUST_BE, require
 from ..limits import EMULATED_TARGET, capability
 from ..tensor_map import MAP_BYTES, TensorMap
 from ..version import Buffer, Launch, Plan, Problem
-from .choose import HALF_SINCE
+from .choose import HALF_SINCE, OVERLAP_SINCE
 from .plan import H100_SMS, embedding_of, given_buffers, strides_of
 from .prompt import SLAB_DIMS, PromptShape, WgmmaShape
-from .prompt_embed import prompt_rates
+from .prompt_embed import prompt_rates, rotate_kernel
 from .prompt_mma import prompt_kernel
-from .prompt_wgmma import ROTATE_THREADS, THREADS, rotate_kernel, wgmma_kernel
+from .prompt_wgmma import THREADS, wgmma_kernel
 
 MOST_DIMS, DIMS_STEP = 256, 16
-MOST_KEY_DIMS = 1 << 17  # keys by dims that mma.sync takes, half as many where keys rotate
+MOST_KEY_DIMS = 1 << 17  # keys by dims that mma.sync takes
 
 
 def require_prompt(dtype: str, hdim: int, rotary_dim: int, half_split: bool, target: str) -> None:
@@ -38,11 +38,13 @@ def require_prompt(dtype: str, hdim: int, rotary_dim: int, half_split: bool, tar
 def shape_of(dtype: str, hdim: int, seq_k: int, embedding: str, half_split: bool, target: str) -> PromptShape:
     """Where all keys fit into two tiles, both are asked for at once; else two of three, or one of two.
 
-    Compute capability 8.0 has 163 KB of shared memory a block, 8.6 and 8.9 have 99.
+    Compute capability 8.0 has 163 KB of shared memory a block; 8.6, 8.9 and 12.0 have 99.
     """
-    large = capability(target) >= (9, 0)
+    large = (9, 0) <= capability(target) < (12, 0)
     small = capability(target) > (8, 0) and not large
-    shape = PromptShape(dtype, hdim, embedding=embedding, half_split=half_split, key_warps=2 if small else 4)
+    overlap = capability(target) >= OVERLAP_SINCE
+    how: dict[str, Any] = {"embedding": embedding, "half_split": half_split, "overlap": overlap}
+    shape = PromptShape(dtype, hdim, key_warps=2 if small else 4, **how)
     if seq_k <= 2 * shape.tile_keys:
         return replace(shape, stages=2, ahead=2)
     return shape if large else replace(shape, stages=2, ahead=1)
@@ -82,14 +84,21 @@ class Prompt:
         grid, layout = (self.tiles, self.kv_heads, self.batch), self.shape.layout
         if self.causal:
             grid = (self.kv_heads, self.tiles, self.batch)
+        taken = self.rotated(args, "k_rotated", seq_k) if self.shape.rotates and args else args
         if isinstance(self.shape, PromptShape):
-            return (Launch(prompt_kernel(self.shape), grid, (self.shape.threads,), args, layout),)
-        made = Launch(wgmma_kernel(self.shape), grid, (THREADS,), (*args, "k_map", "v_map"), layout)
+            made = Launch(prompt_kernel(self.shape), grid, (self.shape.threads,), taken, layout)
+        else:
+            made = Launch(wgmma_kernel(self.shape), grid, (THREADS,), (*taken, "k_map", "v_map"), layout)
         if not self.shape.rotates:
             return (made,)
         kernel, rows = rotate_kernel(self.shape)
         blocks = (-(-seq_k // rows), self.kv_heads, self.batch)
-        return Launch(kernel, blocks, (ROTATE_THREADS,), (*args, "k_rotated")), made
+        return Launch(kernel, blocks, (self.shape.threads,), (*args, "k_rotated")), made
+
+    def rotated(self, args: tuple[Any, ...], keys: Any, seq_k: int) -> tuple[Any, ...]:
+        """The arguments with `keys`, which have no gaps, in place of those that `args` begin with."""
+        strides = strides_of((self.batch, self.kv_heads, seq_k, self.shape.hdim))
+        return (args[0], keys, *args[2:7], *strides, *args[10:])
 
     def tensor_map(self, name: str, seq_k: int, strides: tuple[int, ...]) -> TensorMap:
         """Of keys or values in the buffer `name`, whose (batch, head, row) strides count elements."""
@@ -102,10 +111,10 @@ class Prompt:
 def pays_on_wgmma(call: Prompt, seq_k: int, sms: int) -> bool:
     """Whether a call planned on mma.sync is better off on wgmma, measured on an H100 (90 shapes of 64 to 4096 keys).
 
-    Tiles of 32 queries make four times the blocks: good until they fill the card. Each block rotates all keys.
+    Tiles of 32 queries make four times the blocks: good until they fill the card.
     """
     blocks = call.tiles * call.kv_heads * call.batch
-    few_keys = call.shape.dims == 64 or seq_k * call.shape.dims <= (MOST_KEY_DIMS >> call.shape.rotates)
+    few_keys = call.shape.dims == 64 or seq_k * call.shape.dims <= MOST_KEY_DIMS
     return blocks > sms or not few_keys
 
 
@@ -160,11 +169,11 @@ def prompt_plan(
         pairs = shape.dims // 2
         buffers["rates"] = Buffer((2, pairs, 2), init=partial(prompt_rates, rotary_dim, pairs, shape.row_step))
     args = given.arguments(call.sizes(problem.seq_k, problem.q_offset, given.named("lengths")), "q", "q")
+    keys = ("k", strides[1])
+    if shape.rotates:
+        buffers["k_rotated"] = Buffer(problem.kv_shape, problem.dtype)
+        keys = ("k_rotated", strides_of(problem.kv_shape))
     if isinstance(shape, WgmmaShape):
-        keys = ("k", strides[1])
-        if shape.rotates:
-            buffers["k_rotated"] = Buffer(problem.kv_shape, problem.dtype)
-            keys = ("k_rotated", strides_of(problem.kv_shape))
         for name, of in (("k_map", keys), ("v_map", ("v", strides[2]))):
             buffers[name] = Buffer((MAP_BYTES // 4,), "int32", tensor_map=call.tensor_map(of[0], problem.seq_k, of[1]))
     return Plan(problem, buffers, call.launches(args, problem.seq_k))

@@ -10,17 +10,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba import cuda, float32, types, uint64
+from numba import cuda, float32, types
 
 from ..constants import INTS
 from ..device.cint import cint
-from ..device.vector import advance
 from ..version import Kernel
 from . import atoms_wgmma as atoms
 from .args import types_of
 from .atoms_tile import key_offsets, rescale
-from .embed import pairs_of, rotate, state_size, turns
-from .loads import columns, load_rows
+from .embed import state_size
 from .mask import bounds_of, mask
 from .prompt import SLAB_ROW, WgmmaShape, asked_words, inverse, out_row, place, scale_scores, stage_queries, tile_of
 from .prompt_embed import load_state
@@ -31,7 +29,6 @@ from .tiles import (
     as_words,
     constant,
     i32,
-    launch_dependents,
     op,
     part,
     shuffle,
@@ -42,7 +39,6 @@ from .tiles import (
 
 THREADS = 384
 REGISTERS = (24, 240, 240)  # of the warpgroups, where each thread begins with 168
-ROTATED_ROWS, ROTATE_THREADS = 4, 256
 
 
 def query_place(shape: WgmmaShape) -> Any:
@@ -120,7 +116,7 @@ def build(shape: WgmmaShape) -> Any:
     block, write = tile_of(shape.rows), store_rows(shape)
     init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
     fence, open_map, alibi, rows = atoms.fence_async, atoms.open_map, shape.embedding == "alibi", shape.rows
-    rotates, rotated = shape.rotates, wait_for_launch
+    waits, waits_first, there = shape.overlap and shape.rotates, shape.overlap and not shape.rotates, wait_for_launch
     group_floats = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4
 
     ask, stage = stage_queries(shape, query, query_place(shape))
@@ -152,6 +148,8 @@ def build(shape: WgmmaShape) -> Any:
             init(shared, queries_full, 256)
             fence()
         words, state = no_words(), no_state()
+        if waits_first:
+            there()
         if tid >= 128:
             words = ask(tid - 128, tensors, sizes, rotation, batch, head, tile)
             state = state_of(rotation, (tid - 128) % row_chunks)
@@ -163,8 +161,8 @@ def build(shape: WgmmaShape) -> Any:
                 open_map(k_map)
                 open_map(v_map)
                 parity = cint(1)  # of the phase before the first
-                if rotates:
-                    rotated()
+                if waits:
+                    there()
                 while number < tiles:
                     wait(shared, keys_empty + 2 * turn, parity)
                     expect(shared, keys_full + 2 * turn, tile_bytes)
@@ -238,38 +236,3 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
     made.__name__ = made.__qualname__ = shape.name
     signature = (*types_of(shape.element), INTS, INTS)
     return Kernel(made, signature, THREADS, min_blocks=1, architecture="sm_90a")
-
-
-@functools.cache
-def rotate_kernel(shape: WgmmaShape) -> tuple[Kernel, int]:
-    """Rotated keys `[batch, kv_heads, seq_k, hdim]`, and the rows of a block: grid (blocks, KV heads, batch)."""
-    chunks, hdim, vector = shape.row_chunks, shape.hdim, shape.element.vector
-    row_step = shape.row_step
-    block_rows = row_step * ROTATED_ROWS
-    offsets = tuple(row_step * i for i in range(ROTATED_ROWS))
-    load = load_rows(offsets, 1, 1 + shape.half_split, shape.element.size, "ld.global.nc")
-    places, state_of = columns(shape, 1, 0, shape.half_split), load_state(shape)  # type: ignore[arg-type]
-    pairs = pairs_of(shape, 1)  # type: ignore[arg-type]
-
-    @op(types.void)
-    def store(b, pointer, words, state, rotation, batch, row, last, chunk):
-        turned = turns(shape, b, state, rotation, (batch, row, last, chunk, 1), row_step)  # type: ignore[arg-type]
-        for number, offset in enumerate(offsets):
-            x = rotate(b, shape.element.floats(b, words[4 * number : 4 * number + 4]), next(turned), pairs)
-            with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
-                store_words(b, "st.global", pointer, shape.element.words(b, x), offset * hdim * shape.element.size)
-
-    def kernel(tensors, sizes, rotation, workspace, rotated):
-        launch_dependents()
-        tid, head, batch = cint(cuda.threadIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
-        chunk, row = tid % chunks, cint(cuda.blockIdx.x) * block_rows + tid // chunks
-        if chunk * vector < hdim and row < sizes.seq_k:
-            k = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
-            words = load(k, row, sizes.seq_k - 1, tensors.k_row, places(chunk, rotation.rotary_dim))
-            first = uint64(batch * sizes.kv_heads + head) * uint64(sizes.seq_k) + uint64(row)
-            out = advance(rotated, first * uint64(hdim) + uint64(chunk * vector))
-            store(out, words, state_of(rotation, chunk), rotation, batch, row, sizes.seq_k - 1, chunk)
-
-    pairs_name = "_halves" * shape.half_split
-    kernel.__name__ = kernel.__qualname__ = f"rotate_keys_{shape.dtype}_d{hdim}_{shape.embedding}{pairs_name}"
-    return Kernel(kernel, (*types_of(shape.element), shape.element.pointer), ROTATE_THREADS), block_rows

@@ -22,7 +22,7 @@ ALONE: dict[str, Any] = {"wgmma": False, "stages": 1, "ahead": 0}  # a tile is a
 def _plan(problem: Problem, target: str, **fields: Any) -> Plan:
     require(problem.family == "fp16", "family", problem.family, "fp16")
     require(problem.dtype == "float16", "dtype", problem.dtype, "float16")
-    return prompt_plan(problem, target, **fields)
+    return prompt_plan(problem, target, overlap=False, **fields)
 
 
 @register(

@@ -1,7 +1,7 @@
 """RoPE attention of prompts in half precision, on tensor cores.
 
-Change from rope_v8: half precision; queries are rotated as they come; keys on their way to shared memory while blocks
-are few, else by a launch of their own.
+Change from rope_v8: half precision; queries are rotated as they come, and keys by a launch of their own, which the
+second overlaps.
 
 Source: beyond the documents, which estimate tensor cores and did not build them.
 """
@@ -19,7 +19,7 @@ from ..version import Plan, Problem, register
     parent="rope_v8",
     baseline="rope_separate",
     source="beyond the documents",
-    change="half precision on mma.sync or wgmma; keys rotated on their way to shared memory, or by a launch before",
+    change="half precision on mma.sync or wgmma; keys rotated by a launch before, which the second overlaps",
     beyond=True,
 )
 def rope_prompt(problem: Problem, target: str) -> Plan:

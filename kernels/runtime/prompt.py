@@ -81,28 +81,29 @@ class Prompter(Caller):
         if last[0] != seq_k or last[1] != strides[VALUES]:
             last = self._last = self.planned(seq_k, strides[VALUES])
         _, _, call, launches = last
-        moving = (*addresses, lengths)
         made_of = (self, seq_k, q_offset, strides) if self.kept else None
+        key, key_strides = addresses[1], strides[4:7]
         values: tuple[Any, ...] = ()
 
         def start(prepared: Prepared, grid: tuple[int, ...], made_of: Any, *more: Any) -> None:
             """With the addresses in `more` that move too, or with maps, which `made_of` has as well."""
             nonlocal values
-            if made_of and prepared.launch_again(moving + tuple(each for each in more if type(each) is int), made_of):
+            moving = (addresses[0], key, *addresses[2:], lengths, *(each for each in more if type(each) is int))
+            if made_of and prepared.launch_again(moving, made_of):
                 return
             if not values:
                 values = values_of(addresses, strides, call.sizes(seq_k, q_offset, lengths), self.rotary_dim, others)
-            prepared.launch(grid, (*values, *more), made_of)
+            given = values if key == addresses[1] else call.rotated(values, key, seq_k)
+            prepared.launch(grid, (*given, *more), made_of)
 
         *before, (attend, grid) = launches
-        if not isinstance(call.shape, WgmmaShape):
-            start(attend, grid, made_of)
-            return
-        key, key_strides = addresses[1], strides[4:7]
         for rotate, blocks in before:
             shape = self.batch, self.kv_heads, seq_k, self.hdim
             rotated = torch.empty(shape, dtype=self.q_dtype, device=self.device)
+            start(rotate, blocks, made_of, rotated.data_ptr())
             key, key_strides = rotated.data_ptr(), rotated.stride()[:3]
-            start(rotate, blocks, made_of, key)
+        if not isinstance(call.shape, WgmmaShape):
+            start(attend, grid, made_of)
+            return
         maps = self._map(call, key, seq_k, key_strides), self._map(call, addresses[2], seq_k, strides[VALUES])
         start(attend, grid, made_of and (*made_of, *maps), *maps)
