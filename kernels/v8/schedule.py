@@ -1,0 +1,57 @@
+"""Which tile of queries and which slice of the head dim a block of a cluster computes.
+
+The grid is (KV heads of the batch * blocks of a cluster, query heads of a KV head, tiles of queries).
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+from numba import cuda, int32, uint32
+
+from ..device.cluster import cluster_rank
+from ..device.rows import quotient
+from .mma_shape import GROUP
+
+# rank: of the block in its cluster; it owns groups of dims from `first_dim` on. shared_head and bias_head count KV and
+# query heads through the batch.
+Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_query query_count first_dim")
+
+
+def tile_of_block(cluster: int, queries: int) -> Any:
+    """A device function tile(kv_heads, reciprocal, seq_q) -> Tile; `reciprocal` is that of `kv_heads`."""
+
+    @cuda.jit(device=True)
+    def tile(kv_heads, reciprocal, seq_q):
+        rank = uint32(0)
+        if cluster > 1:
+            rank = cluster_rank()
+        shared_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))
+        batch = quotient(shared_head, kv_heads, reciprocal)
+        kv_head = uint32(shared_head - batch * kv_heads)
+        head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        bias_head = uint32(shared_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        # the last queries first: with a mask they attend to the most keys
+        first_query = uint32((uint32(cuda.gridDim.z) - uint32(cuda.blockIdx.z) - uint32(1)) * uint32(queries))
+        query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
+        first_dim = uint32(rank * uint32(GROUP))
+        return Tile(rank, batch, kv_head, head, shared_head, bias_head, first_query, query_count, first_dim)
+
+    return tile
+
+
+@cuda.jit(device=True)
+def visible_keys(tile, seq_k, q_offset, causal):
+    """Keys that any query of the tile attends to."""
+    if causal:
+        return uint32(min(seq_k, uint32(q_offset + int32(tile.first_query + tile.query_count))))
+    return seq_k
+
+
+@cuda.jit(device=True)
+def visible_to(tile, row, last_key, q_offset, causal):
+    """Of these keys, those that row `row` of the tile attends to."""
+    if causal:
+        return uint32(min(last_key, uint32(q_offset + int32(tile.first_query + row) + int32(1))))
+    return last_key

@@ -1,0 +1,97 @@
+"""The wgmma core: keys that many blocks need are embedded once, by all of these blocks together, in global memory.
+
+Every block takes tiles of keys until none is left and counts those it has embedded. A waiting block has found no tile
+left, so no block waits for one that has not started. The last block past the wait resets the counters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import cuda, float32, int32, uint32, uint64
+
+from ..device.atomic import atomic_add, fence, give_way
+from ..device.reduce import FULL_MASK
+from ..device.vector import advance
+from .wgmma_shape import KEYS, Shape
+
+NEXT_TILE, TILES_DONE, BLOCKS_DONE, COUNTERS = range(4)
+
+
+class Prerotation(NamedTuple):
+    """Device functions that `prerotation` makes. `done` counts tiles that are embedded, as the first warp knows.
+
+    begin(states, tile, tid) -> (counters of this block's keys, first tile of keys, done)
+    embed(shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table, seq_k, first_dim, copied_dim,
+        embedded_dim, hdim) -> done
+    await_all(counters, done, first_warp, tid, seq_k) -> blocks that are past the wait
+    end(counters, served, tid)
+    """
+
+    begin: Any
+    embed: Any
+    await_all: Any
+    end: Any
+
+
+def prerotation(shape: Shape, embed_tile: Any) -> Prerotation:
+    """The functions of a kernel; `embed_tile` embeds a block's slice of one tile."""
+    cluster, taken_at = shape.cluster, uint32(shape.layout["taken"])
+
+    @cuda.jit(device=True)
+    def tiles_of(seq_k):
+        return int32(uint32(seq_k + uint32(KEYS - 1)) // uint32(KEYS))
+
+    @cuda.jit(device=True)
+    def begin(states, tile, tid):
+        counters = advance(states, uint32((tile.shared_head * uint32(cluster) + tile.rank) * uint32(COUNTERS)))
+        taken = atomic_add(counters, NEXT_TILE, 1, tid == 0)
+        return counters, taken, atomic_add(counters, TILES_DONE, 0, tid == 0)
+
+    @cuda.jit(device=True)
+    def embed(
+        shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table, seq_k,
+        first_dim, copied_dim, embedded_dim, hdim,
+    ):  # fmt: skip
+        all_tiles = tiles_of(seq_k)
+        if tid == 0:
+            shared[taken_at] = float32(taken)
+        cuda.syncthreads()
+        taken, turn = int32(shared[taken_at]), uint32(0)
+        while taken < all_tiles:
+            turn ^= uint32(1)
+            next_taken = atomic_add(counters, NEXT_TILE, 1, tid == 0)
+            first_key = uint32(taken * KEYS)
+            source = advance(k_head, uint64(first_key) * uint64(k_pitch))
+            target, count = advance(to, uint64(first_key) * uint64(hdim)), uint32(seq_k - first_key)
+            embed_tile(source, k_pitch, target, table, first_key, count, first_dim, copied_dim, embedded_dim, hdim)
+            if tid == 0:
+                shared[taken_at + turn] = float32(next_taken)
+            cuda.syncthreads()
+            if first_warp:
+                fence()
+                done = atomic_add(counters, TILES_DONE, 1, tid == 0) + int32(1)
+            taken = int32(shared[taken_at + turn])
+        return done
+
+    @cuda.jit(device=True)
+    def await_all(counters, done, first_warp, tid, seq_k):
+        served = int32(0)
+        if first_warp:
+            done = cuda.shfl_sync(FULL_MASK, done, 0)
+            while done < tiles_of(seq_k):
+                give_way()
+                done = cuda.shfl_sync(FULL_MASK, atomic_add(counters, TILES_DONE, 0, tid == 0), 0)
+            fence()
+            served = atomic_add(counters, BLOCKS_DONE, 1, tid == 0) + int32(1)
+        cuda.syncthreads()
+        return served
+
+    @cuda.jit(device=True)
+    def end(counters, served, tid):
+        if tid == 0 and served == int32(cuda.gridDim.y * cuda.gridDim.z):
+            fence()
+            counters[NEXT_TILE], counters[TILES_DONE] = 0, 0
+            atomic_add(counters, BLOCKS_DONE, -served, True)
+
+    return Prerotation(begin, embed, await_all, end)
