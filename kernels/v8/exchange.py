@@ -1,4 +1,4 @@
-"""The exchange of scores and weights between the blocks of a cluster, counted in bytes by two mbarriers of the receiver.
+"""The exchange of scores and weights between the blocks of a cluster, counted by two mbarriers of the receiver.
 
 Every block has a slice of the dims, so it has a part of each score. Parts go to the block that owns the row; its
 weights go to all blocks. In a cluster of one block both stay in its shared memory, behind block barriers.
@@ -15,6 +15,7 @@ from ..device.cluster import (
     barrier_init,
     barrier_init_fence,
     barrier_wait,
+    cluster_send,
     cluster_send2,
     cluster_start,
 )
@@ -27,13 +28,14 @@ class Exchange(NamedTuple):
 
     start(shared, first, owned): initialise the mbarriers by the thread where `first` is true; `owned` rows are received
     send_part(shared, at, owner, x, y): two scores to the owner of their row
-    send_weights(shared, at, to, x, y): two weights to block `to`
+    send_weight(shared, at, to, x) and send_weights(shared, at, to, x, y): one or two weights to block `to`
     await_parts(shared, tid, phase, owned, more): all parts of this block's rows; with `more`, expect the next tile's
     await_weights(shared, tid, phase, more): all weights and factors of the tile
     """
 
     start: Any
     send_part: Any
+    send_weight: Any
     send_weights: Any
     await_parts: Any
     await_weights: Any
@@ -66,6 +68,13 @@ def exchange(cluster: int, arrived: int, row_bytes: int, weights_bytes: int) -> 
             st2(shared, at, x, y)
 
     @cuda.jit(device=True)
+    def send_weight(shared, at, to, x):
+        if cluster > 1:
+            cluster_send(shared, at, to, x, weights_arrived)
+        else:
+            shared[at] = x
+
+    @cuda.jit(device=True)
     def send_weights(shared, at, to, x, y):
         if cluster > 1:
             cluster_send2(shared, at, to, x, y, weights_arrived)
@@ -90,4 +99,4 @@ def exchange(cluster: int, arrived: int, row_bytes: int, weights_bytes: int) -> 
             if tid == 0 and more:
                 barrier_expect(shared, weights_arrived, bytes_of_weights)
 
-    return Exchange(start, send_part, send_weights, await_parts, await_weights)
+    return Exchange(start, send_part, send_weight, send_weights, await_parts, await_weights)

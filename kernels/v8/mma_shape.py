@@ -79,6 +79,34 @@ class Shape:
         return -(-self.width // (GROUP * self.abreast))
 
     @property
+    def columns(self) -> int:
+        """mma tiles of a warp along the keys."""
+        return self.keys // 8 // self.across
+
+    @property
+    def groups(self) -> int:
+        """Groups of dims of a slice."""
+        return self.width // GROUP
+
+    @property
+    def sharers(self) -> int:
+        """Threads that alternate between the groups of a row when they copy it."""
+        height = max(self.queries, self.keys)
+        return next(
+            n for n in (4, 2, 1) if n == 1 or (n * height * COPIERS <= self.threads and self.groups % n == 0)
+        )
+
+    @property
+    def passes(self) -> int:
+        """Rows that one pass copies."""
+        return self.threads // COPIERS // self.sharers
+
+    @property
+    def turns(self) -> int:
+        """Passes over the rows of Q or K, whichever are more."""
+        return -(-max(self.queries, self.keys) // self.passes)
+
+    @property
     def rows(self) -> int:
         """Rows of the score tile that a block owns."""
         return self.queries // self.cluster

@@ -154,8 +154,8 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     begin_rows, softmax = softmax_of(shape, embedding, sends)
     begin_together, embed_together, await_together, end_together = prerotation(shape, embedded_by.embed_tile)
-    tile_of, scores_of_tile = tile_of_block(cluster, queries), scores_of(shape, embedding, paired, embedded_by, products)
-    send_parts, store_output = parts_of(shape, sends), output_of(shape)
+    scores_of_tile = scores_of(shape, embedding, paired, embedded_by, products)
+    tile_of, send_parts, store_output = tile_of_block(cluster, queries), parts_of(shape, sends), output_of(shape)
 
     def attention(
         q, k, v, out, table, k_embedded, states,
@@ -179,7 +179,8 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             table = of_batch(table, tile.batch)
         q_tile = rows_of(q, tile.batch, tile.head, tile.first_query)
         out_tile = rows_of(out, tile.batch, tile.head, tile.first_query)
-        k_head, v_head = rows_of(k, tile.batch, tile.kv_head, uint32(0)), rows_of(v, tile.batch, tile.kv_head, uint32(0))
+        k_head = rows_of(k, tile.batch, tile.kv_head, uint32(0))
+        v_head = rows_of(v, tile.batch, tile.kv_head, uint32(0))
         k_pitch = k.row
         last_key = visible_keys(tile, seq_k, q_offset, causal)
         first_warp = cuda.shfl_sync(FULL_MASK, int32(warp_id), 0) == 0
@@ -258,8 +259,9 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                 copy_values(shared, v_tile, v.row, v_count, first_dim, embedded_dim, hdim)
                 cp_async_commit()
             scores_of_tile(
-                shared, scores, begun, table, warpgroup, key, member, tile_start, last_key, first_dim, embedded_dim, hdim
-            )
+                shared, scores, begun, table, warpgroup, key, member, tile_start, last_key,
+                first_dim, embedded_dim, hdim,
+            )  # fmt: skip
             if cluster > 1 and first_tile:
                 cluster_wait()
             send_parts(shared, scores, key, member, slot)
