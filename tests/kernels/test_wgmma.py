@@ -19,7 +19,8 @@ from kernels.runtime import cache, compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
 from kernels.v8 import wgmma
-from kernels.v8.wgmma import SERVED, STATES, Shape, attend, choose, workspace
+from kernels.v8.wgmma import Shape, attend, choose, workspace
+from kernels.v8.wgmma_prerotate import BLOCKS_DONE, COUNTERS
 from kernels.version import Buffer, Kernel, Launch, Plan, SharedLayout
 from tests.sampling import swept
 
@@ -430,12 +431,12 @@ def launched_after(states: list[int], **options: Any) -> tuple[str, set[tuple[st
     """The status, the findings, and the states in the end, of TOGETHER over states of each head that are not 0."""
     plan, case = plan_of(wgmma, *TOGETHER), reference_of(TOGETHER[0], "uniform")
     buffer = plan.buffers["states"]
-    dirty = np.tile(np.array(states, np.int32), buffer.size // STATES)
+    dirty = np.tile(np.array(states, np.int32), buffer.size // COUNTERS)
     report = run(
         replace(plan, buffers={**plan.buffers, "states": replace(buffer, init=lambda: dirty)}), case.inputs, **options
     )
     findings = {(finding.kind, finding.place) for finding in report.findings}
-    return case.compare(torch.from_numpy(report.out)).status, findings, report.buffers["states"].reshape(-1, STATES)
+    return case.compare(torch.from_numpy(report.out)).status, findings, report.buffers["states"].reshape(-1, COUNTERS)
 
 
 @pytest.mark.parametrize("seed", swept(zip(range(1, 8)), 1, 2))
@@ -454,7 +455,7 @@ def test_a_launch_whose_states_another_uses_waits_for_ever_or_takes_its_keys(mon
     _, findings, states = launched_after(
         [0, 0, 1]
     )  # a block of the other is past the wait: the count of those is never right
-    assert findings == {("race", "states")} and states[:, SERVED].all()
+    assert findings == {("race", "states")} and states[:, BLOCKS_DONE].all()
 
 
 @pytest.mark.parametrize("which", [0, 1])
