@@ -1,0 +1,145 @@
+"""The portable core: the output, a stream of values weighted by the scores of a tile."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import cuda, float32, uint32
+
+from ..device.vector import ld4, make_float4, st4
+from .embedding import loader_of
+from .portable_score import rows_loader
+from .portable_shape import BLOCK, Shape
+from .repeat import repeat
+
+
+class Output(NamedTuple):
+    """Device functions that `output_of` makes.
+
+    load_values: the first values of a stream of V
+    weigh(...): the output of a tile, in registers where a thread has dims for all, else in global memory
+    join(...): the sum of what groups of threads hold in registers, stored
+    """
+
+    load_values: Any
+    weigh: Any
+    join: Any
+
+
+def output_of(shape: Shape) -> Output:
+    """The output functions of a kernel. A thread has four dims of the output, for all queries of the tile."""
+    queries, hdim, keys, layout, stride = shape.queries, shape.hdim, shape.keys, shape.layout, uint32(shape.stride)
+    query_at, scores_at, rescale_at, inverse_at = (
+        uint32(layout[name]) for name in ("query", "scores", "rescale", "inverse")
+    )
+    threads, columns, ahead = shape.threads, shape.columns, shape.ahead
+    resident, groups = hdim <= 4 * threads, threads // columns  # groups of threads that take different keys
+    value_floats, outputs = 4 * BLOCK, 4 * queries
+
+    load_values = rows_loader(BLOCK, loader_of(False), hdim)
+
+    @cuda.jit(device=True)
+    def weigh_row(i, acc, values, shared, at):
+        weights = ld4(shared, uint32(at + uint32(i) * stride))
+        for d in range(4):
+            total = acc[4 * i + d]
+            total = weights.x * values[d] + total
+            total = weights.y * values[d + 4] + total
+            total = weights.z * values[d + 8] + total
+            acc[4 * i + d] = weights.w * values[d + 12] + total
+
+    @cuda.jit(device=True)
+    def rescale_row(i, acc, shared):
+        correction = shared[rescale_at + uint32(i)]
+        for d in range(4):
+            acc[4 * i + d] *= correction
+
+    @cuda.jit(device=True)
+    def recall_row(i, acc, out_tile, pitch, query_count, dim):
+        if uint32(i) < query_count:
+            x = ld4(out_tile, uint32(uint32(i) * pitch + dim))
+            acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def store_row(i, acc, shared, out_tile, pitch, query_count, dim, done):
+        if uint32(i) < query_count:
+            factor = float32(1.0)
+            if done:
+                factor = shared[inverse_at + uint32(i)]
+            x = make_float4(
+                acc[4 * i] * factor, acc[4 * i + 1] * factor, acc[4 * i + 2] * factor, acc[4 * i + 3] * factor
+            )
+            st4(out_tile, uint32(uint32(i) * pitch + dim), x)
+
+    @cuda.jit(device=True)
+    def give_row(i, acc, shared, at):
+        at = uint32(at + uint32(i * 2 * threads))
+        st4(shared, at, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]))
+
+    @cuda.jit(device=True)
+    def take_row(i, acc, shared, at):
+        x = ld4(shared, uint32(at + uint32(i * 2 * threads)))
+        acc[4 * i] += x.x
+        acc[4 * i + 1] += x.y
+        acc[4 * i + 2] += x.z
+        acc[4 * i + 3] += x.w
+
+    weigh_block = repeat(weigh_row, queries)
+    rescale, recall, store = (repeat(row, queries) for row in (rescale_row, recall_row, store_row))
+    give, take = repeat(give_row, queries), repeat(take_row, queries)
+
+    @cuda.jit(device=True)
+    def weigh(
+        shared, acc, v_values, v_head, v_pitch, out_tile, out_pitch, query_count, tile_start, last_key, group, column
+    ):
+        v_next = cuda.local.array(value_floats, float32)
+        live = uint32(min(uint32(keys), uint32(last_key - tile_start)))
+        dim = column
+        if resident:
+            if tile_start > 0:
+                rescale(acc, shared)
+        while dim < uint32(hdim):
+            if not resident:
+                for i in range(outputs):
+                    acc[i] = float32(0.0)
+                if tile_start > 0:
+                    recall(acc, out_tile, out_pitch, query_count, dim)
+                    rescale(acc, shared)
+            block = group
+            while block * uint32(BLOCK) < live:
+                next_block, next_dim = uint32(block + uint32(groups)), dim
+                if next_block * uint32(BLOCK) >= live:
+                    next_block, next_dim = group, uint32(dim + uint32(4 * columns))
+                next_key = uint32(tile_start + next_block * uint32(BLOCK))
+                at = uint32(scores_at + block * uint32(BLOCK))
+                if ahead:
+                    load_values(v_next, v_head, v_pitch, next_key, last_key, next_dim, uint32(0))
+                    weigh_block(acc, v_values, shared, at)
+                    for i in range(value_floats):
+                        v_values[i] = v_next[i]
+                else:
+                    weigh_block(acc, v_values, shared, at)
+                    load_values(v_values, v_head, v_pitch, next_key, last_key, next_dim, uint32(0))
+                block = uint32(block + uint32(groups))
+            if not resident:
+                done = uint32(tile_start + uint32(keys)) >= last_key
+                store(acc, shared, out_tile, out_pitch, query_count, dim, done)
+            dim = uint32(dim + uint32(4 * columns))
+
+    @cuda.jit(device=True)
+    def join(shared, acc, out_tile, out_pitch, query_count, tid, group, column):
+        if resident:
+            count = groups // 2
+            at = uint32(query_at + uint32(4) * tid)
+            while count > 0:
+                if group >= uint32(count) and group < uint32(2 * count):
+                    give(acc, shared, uint32(at - uint32(4 * count * columns)))
+                cuda.syncthreads()
+                if group < uint32(count):
+                    take(acc, shared, at)
+                cuda.syncthreads()
+                count //= 2
+            if group == 0 and column < uint32(hdim):
+                store(acc, shared, out_tile, out_pitch, query_count, column, True)
+
+    return Output(load_values, weigh, join)
