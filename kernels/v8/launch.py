@@ -85,7 +85,7 @@ def launch(
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or do not fit shared memory.
     """
-    held = shape.cluster * shape.width
+    held = shape.most_dims
     template = "hdim is {needed}; a cluster of this shape holds {allowed} dims"
     require(held >= problem.hdim, "hdim", problem.hdim, held, template)
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)

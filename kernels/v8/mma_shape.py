@@ -57,6 +57,11 @@ class Shape:
         return f"attention_{tile}_a{self.across}_d{self.depth}"
 
     @property
+    def most_dims(self) -> int:
+        """Dims that a cluster takes."""
+        return self.cluster * self.width
+
+    @property
     def down(self) -> int:
         return self.queries // 16
 

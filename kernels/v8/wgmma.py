@@ -27,109 +27,21 @@ from ..device.cluster import cluster_wait
 from ..device.reduce import FULL_MASK
 from ..device.rows import ROWS as TENSOR
 from ..device.rows import rows_of
-from ..device.vector import advance, ld4, make_float4, st2, st4
-from ..device.wgmma import ROWS, WARPGROUP, fence_products
+from ..device.vector import advance
+from ..device.wgmma import WARPGROUP, fence_products
 from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
-from .exchange import Exchange, exchange
 from .launch import launch, listed
 from .mma_shape import COPIERS, GROUP
 from .schedule import tile_of_block, visible_keys
-from .wgmma_copy import copiers, exchanged
-from .wgmma_embed import Embedders, embedders, turning
-from .wgmma_multiply import Multipliers, multipliers
+from .wgmma_copy import copiers
+from .wgmma_embed import embedders, turning
+from .wgmma_multiply import multipliers
+from .wgmma_phases import TILE_ALIGNMENT, exchange_of, output_of, parts_of, scores_of
 from .wgmma_prerotate import COUNTERS, prerotation
 from .wgmma_shape import KEYS, Shape, choose
 from .wgmma_softmax import Rows, softmax_of
-
-TILE_ALIGNMENT = 1024
-
-
-def output_of(shape: Shape) -> Any:
-    """A device function store(shared, acc, out_tile, pitch, tile, warpgroup, dim, member, hdim): the output of a block,
-    divided by the row sums.
-    """
-    queries, width, warpgroups, abreast = shape.queries, shape.width, shape.warpgroups, shape.abreast
-    size, panel_dims, inverses, panels = queries // 2, abreast * ROWS, queries // 4, shape.panels
-    rescale_at, span = uint32(shape.layout["rescale"]), GROUP * shape.cluster
-
-    @cuda.jit(device=True)
-    def store_pair(acc, out_start, at, i, by):
-        if abreast == 2:
-            x = make_float4(acc[i] * by, acc[i + 2] * by, acc[i + size] * by, acc[i + size + 2] * by)
-            st4(out_start, at, x)
-        else:
-            st2(out_start, at, acc[i] * by, acc[i + 2] * by)
-
-    @cuda.jit(device=True)
-    def store(shared, acc, out_tile, pitch, tile, warpgroup, dim, member, hdim):
-        inverse = cuda.local.array(inverses, float32)
-        for j in range(queries // 8):
-            rescales = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
-            inverse[2 * j], inverse[2 * j + 1] = rescales.y, rescales.w
-        for p in range(panels):
-            panel = uint32(warpgroup + uint32(p * warpgroups))
-            local = uint32(panel * uint32(panel_dims) + dim)
-            out_dim = uint32(local // uint32(GROUP) * uint32(span) + tile.first_dim + local % uint32(GROUP))
-            if panel < uint32(width // panel_dims) and out_dim < hdim:
-                out_start = advance(out_tile, uint32(uint32(2) * member * pitch + out_dim))
-                for j in range(queries // 8):
-                    for side in range(2):
-                        if uint32(uint32(8 * j + side) + uint32(2) * member) < tile.query_count:
-                            at, i = uint32(uint32(8 * j + side) * pitch), p * abreast * size + 4 * j + side
-                            store_pair(acc, out_start, at, i, inverse[2 * j + side])
-
-    return store
-
-
-def scores_of(shape: Shape, embedding: Embedding, paired: int, embedded_by: Embedders, products: Multipliers) -> Any:
-    """A device function scores(shared, scores, begun, table, thread, tile_start, last_key, tile, embedded_dim, hdim):
-    a warpgroup's part of the scores of a tile, from its groups of dims; keys are embedded on their way.
-    """
-    warpgroups, groups, span = shape.warpgroups, shape.groups, GROUP * shape.cluster
-    embeds_keys = embedding.keys and not shape.once
-    begin_keys, embed_keys = embedded_by.begin_keys, embedded_by.embed_keys
-    load_keys, score, size = products.load_keys, products.score, shape.queries // 2
-
-    @cuda.jit(device=True)
-    def scores_of_tile(
-        shared, scores, begun, table, warpgroup, key, member, tile_start, last_key, first_dim, embedded_dim, hdim
-    ):
-        for i in range(size):
-            scores[i] = float32(0.0)
-        group = warpgroup
-        while group < uint32(groups):
-            next_group = uint32(group + uint32(warpgroups))
-            fragment = cuda.local.array(16, float32)
-            load_keys(shared, fragment, group, key, member)
-            if embeds_keys and uint32(first_dim + group * uint32(span)) < embedded_dim:
-                embed_keys(
-                    fragment, begun, table, group, key, member, tile_start, last_key, first_dim, embedded_dim, hdim
-                )
-                if paired > 1:
-                    next_dim = uint32(first_dim + next_group * uint32(span))
-                    more = next_group < uint32(groups) and next_dim < embedded_dim
-                    begin_keys(begun, table, next_group if more else warpgroup, member, first_dim, embedded_dim)
-            score(shared, scores, fragment, group)
-            group = next_group
-
-    return scores_of_tile
-
-
-def parts_of(shape: Shape, sends: Exchange) -> Any:
-    """A device function send(shared, scores, key, member, slot): parts of scores to the blocks that own their rows."""
-    rows, parts_at, send_part, eights = shape.rows, uint32(shape.layout["parts"]), sends.send_part, shape.queries // 8
-
-    @cuda.jit(device=True)
-    def send(shared, scores, key, member, slot):
-        for j in range(eights):
-            for side in range(2):
-                row = uint32(uint32(8 * j + side) + uint32(2) * member)
-                at = uint32(parts_at + (slot * uint32(rows) + row % uint32(rows)) * uint32(KEYS))
-                at = uint32(at + exchanged(key, row // uint32(2)))
-                send_part(shared, at, row // uint32(rows), scores[4 * j + side], scores[4 * j + side + 2])
-
-    return send
+from .wgmma_stream import make_kernel as stream
 
 
 def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
@@ -149,8 +61,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     load_query, pair_query, begin_dims, embed_query, begin_keys = embedded_by[:5]
     products = multipliers(shape, ahead=shape.blocks == 1)  # loads ahead take registers
     weigh = products.weigh
-    # The bytes of a row of parts, and of all weights and factors.
-    sends = exchange(cluster, shape.layout["arrived"], 4 * cluster * warpgroups * KEYS, 4 * queries * (2 * KEYS + 2))
+    sends = exchange_of(shape)
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     begin_rows, softmax = softmax_of(shape, embedding, sends)
     begin_together, embed_together, await_together, end_together = prerotation(shape, embedded_by.embed_tile)
@@ -213,7 +124,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             k_head, k_pitch = to, hdim
         else:
             cuda.syncthreads()  # keeps the compiler from moving the loads after the copies
-            copy_keys(shared, k_head, k_pitch, last_key, first_dim, embedded_dim, hdim)
+            copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, embedded_dim, hdim)
             cp_async_commit()
         start_exchange(shared, tid == uint32(threads - 1), owned)  # in a warp with the fewest queries
         first_position = int32(q_offset + int32(tile.first_query))
@@ -227,7 +138,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         place_query(shared, raw, column, softmax_scale)
         if once:
             served = await_together(counters, done, first_warp, tid, seq_k)
-            copy_keys(shared, k_head, k_pitch, last_key, first_dim, embedded_dim, hdim)
+            copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, embedded_dim, hdim)
             cp_async_commit()
 
         # This thread's part of the scores, two keys, and of the output.
@@ -256,10 +167,12 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                 fence_products()
             v_tile, v_count = advance(v_head, uint64(tile_start) * uint64(v.row)), uint32(last_key - tile_start)
             if cluster == 1:
-                copy_values(shared, v_tile, v.row, v_count, first_dim, embedded_dim, hdim)
+                copy_values(shared, uint32(0), v_tile, v.row, v_count, first_dim, embedded_dim, hdim)
                 cp_async_commit()
+            for i in range(size):
+                scores[i] = float32(0.0)
             scores_of_tile(
-                shared, scores, begun, table, warpgroup, key, member, tile_start, last_key,
+                shared, uint32(0), scores, begun, table, warpgroup, key, member, tile_start, last_key,
                 first_dim, embedded_dim, hdim,
             )  # fmt: skip
             if cluster > 1 and first_tile:
@@ -268,13 +181,13 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             if cluster > 1:
                 if in_place:
                     cuda.syncthreads()
-                copy_values(shared, v_tile, v.row, v_count, first_dim, embedded_dim, hdim)
+                copy_values(shared, uint32(0), v_tile, v.row, v_count, first_dim, embedded_dim, hdim)
                 cp_async_commit()
             await_parts(shared, tid, phase, owned, more)
 
             k_tile, k_count = advance(k_head, uint64(next_start) * uint64(k_pitch)), uint32(last_key - next_start)
             if more and not in_place:
-                copy_keys(shared, k_tile, k_pitch, k_count, first_dim, embedded_dim, hdim)
+                copy_keys(shared, uint32(0), k_tile, k_pitch, k_count, first_dim, embedded_dim, hdim)
             cp_async_commit()
             softmax(shared, state, tile, table, warp_id, lane_id, tile_start, last_key, q_offset, causal, more)
             cp_async_wait_but_one()
@@ -284,14 +197,14 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                 phase ^= uint32(1)
             fence_products()
 
-            weigh(shared, acc, warpgroup, dim, member)
+            weigh(shared, uint32(0), acc, warpgroup, dim, member)
             if in_place and more:
                 cuda.syncthreads()
-                copy_keys(shared, k_tile, k_pitch, k_count, first_dim, embedded_dim, hdim)
+                copy_keys(shared, uint32(0), k_tile, k_pitch, k_count, first_dim, embedded_dim, hdim)
                 cp_async_commit()
             tile_start = next_start
 
-        store_output(shared, acc, out_tile, out.row, tile, warpgroup, dim, member, hdim)
+        store_output(shared, acc, out_tile, out.row, query_count, first_dim, warpgroup, dim, member, hdim)
         if once:
             end_together(counters, served, tid)
 
@@ -303,8 +216,9 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, paired: int) -> Kernel:
     signature = (TENSOR,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 6 + (INT, UINT, FLOAT)
+    make = stream if shape.streams else make_kernel
     return Kernel(
-        make_kernel(shape, embedding, paired),
+        make(shape, embedding, paired),
         signature,
         max_threads=shape.threads,
         min_blocks=shape.blocks,

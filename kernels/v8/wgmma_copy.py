@@ -44,13 +44,13 @@ def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
         """A function that starts to copy a slice of a tile of K or V to `place`."""
 
         @cuda.jit(device=True)
-        def copy(shared, source, pitch, count, first_dim, embedded_dim, hdim):
-            """`count` rows exist; the others, and dims past hdim, become 0."""
+        def copy(shared, buffer, source, pitch, count, first_dim, embedded_dim, hdim):
+            """`count` rows exist; the others, and dims past hdim, become 0. `buffer` is the offset of the tile."""
             lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
             first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
             for i in range(KEYS // passes):
                 row = uint32(first_row + uint32(i * passes))
-                to = uint32(place + row * stride + exchanged(lane, row))
+                to = uint32(place + buffer + row * stride + exchanged(lane, row))
                 row_start = advance(source, uint32(row * pitch + first_dim + lane))
                 for group in range(groups):
                     there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
@@ -59,13 +59,13 @@ def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
         return copy
 
     @cuda.jit(device=True)
-    def copy_halves(shared, source, pitch, count, first_dim, embedded_dim, hdim):
+    def copy_halves(shared, buffer, source, pitch, count, first_dim, embedded_dim, hdim):
         """As `copy`: the first 16 dims of a group become the first elements of pairs, the others the second."""
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
         for i in range(KEYS // passes):
             row = uint32(first_row + uint32(i * passes))
-            to = uint32(keys_at + row * stride + exchanged(lane, row))
+            to = uint32(keys_at + buffer + row * stride + exchanged(lane, row))
             row_start = advance(source, uint32(row * pitch + first_dim + lane))
             for group in range(groups):
                 there, start, more = row < count, row_start, uint32(group * span)

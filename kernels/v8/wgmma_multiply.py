@@ -30,7 +30,7 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
     """
     queries, width, layout = shape.queries, shape.width, shape.layout
     warpgroups, abreast, panels = shape.warpgroups, shape.abreast, shape.panels
-    query_at, weights_at, keys_at = (uint32(layout[name]) for name in ("query", "weights", "keys"))
+    query_at, weights_at, keys_at = (uint32(at) for at in (layout["query"], shape.weights_at, layout["keys"]))
     values_at = keys_at if shape.in_place else uint32(layout["values"])
     rescale_at = uint32(layout["rescale"])
     stride, tile = uint32(width), uint32(queries * TERMS)
@@ -49,12 +49,12 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
     tile_outputs = abreast * size
 
     @cuda.jit(device=True)
-    def load_keys(shared, x, group, key, member):
+    def load_keys(shared, buffer, x, group, key, member):
         """A fragment of 32 dims of the keys `key` and `key` + 1 (rows g and g + 8), four dims per lane of each half.
 
         Each element of K is loaded once, by one thread.
         """
-        at = uint32(keys_at + key * stride + group * uint32(GROUP))
+        at = uint32(keys_at + buffer + key * stride + group * uint32(GROUP))
         column = uint32(uint32(4) * member)
         for i in range(2):
             row = uint32(key + uint32(i))
@@ -83,10 +83,10 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
             scores[i] += new[i] + new[size + i]
 
     @cuda.jit(device=True)
-    def load_values(shared, a, al, column, step, member):
+    def load_values(shared, buffer, a, al, column, step, member):
         """A split fragment of V: 16 keys and 4 dims per lane, or 32 keys and 2 dims."""
         key = uint32(uint32(step * keys_a_step) + member)
-        at = uint32(values_at + key * stride + exchanged(column, member))
+        at = uint32(values_at + buffer + key * stride + exchanged(column, member))
         for i in range(8 // abreast):
             if abreast == 2:
                 x = ld4(shared, uint32(at + uint32(4 * i) * stride))
@@ -115,9 +115,9 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
                 totals[at + i] += new[i] + new[size + i]
 
     @cuda.jit(device=True)
-    def next_step(shared, totals, new, a, al, at, column, step, member):
+    def next_step(shared, buffer, totals, new, a, al, at, column, step, member):
         """Load the fragments of the next step while the products of the current one run."""
-        load_values(shared, a, al, column, step, member)
+        load_values(shared, buffer, a, al, column, step, member)
         finish_step(totals, new, at)
         start_step(shared, new, a, al, step)
 
@@ -141,7 +141,7 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
                     acc[i + 3] *= x.z
 
     @cuda.jit(device=True)
-    def weigh_panel(p, shared, acc, warpgroup, dim, member):
+    def weigh_panel(p, shared, buffer, acc, warpgroup, dim, member):
         """Rescale panel `p` of this warpgroup's output and add values times weights."""
         panel = uint32(warpgroup + uint32(p * warpgroups))
         if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
@@ -158,16 +158,16 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
             a = cuda.local.array(16, float32)
             al = cuda.local.array(16, float32)
             if ahead:
-                load_values(shared, a, al, column, 0, member)
+                load_values(shared, buffer, a, al, column, 0, member)
                 start_step(shared, new, a, al, 0)
-                next_step(shared, totals, new, a, al, at, column, 1, member)
+                next_step(shared, buffer, totals, new, a, al, at, column, 1, member)
                 if abreast == 2:
-                    next_step(shared, totals, new, a, al, at, column, 2, member)
-                    next_step(shared, totals, new, a, al, at, column, 3, member)
+                    next_step(shared, buffer, totals, new, a, al, at, column, 2, member)
+                    next_step(shared, buffer, totals, new, a, al, at, column, 3, member)
                 finish_step(totals, new, at)
             else:
                 for step in range(steps):
-                    load_values(shared, a, al, column, step, member)
+                    load_values(shared, buffer, a, al, column, step, member)
                     start_step(shared, new, a, al, step)
                     finish_step(totals, new, at)
             if apart:

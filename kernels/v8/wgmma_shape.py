@@ -13,6 +13,7 @@ from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
 
 KEYS = ROWS  # of a tile
 MAX_WIDTH = 256
+MAX_HDIM = 2**20
 WARPGROUPS = (1, 2, 4)  # sizes whose threads copy a tile of K in whole passes
 PAIR_WIDTH = 128  # dims of a slice if two blocks share an SM
 QUERIES = (64, 48, 40, 32, 24, 16, 8)
@@ -38,6 +39,7 @@ class Shape:
     warpgroups: int
     blocks: int = 1  # that share an SM
     once: bool = False  # whether blocks that share keys embed them together before the main loop
+    streams: bool = False  # whether a block streams its dims, `width` at a time; for one tile of keys
 
     def __post_init__(self) -> None:
         require_field(self, "cluster", 1 <= self.cluster <= MAX_CLUSTER, f"1 to {MAX_CLUSTER}")
@@ -51,7 +53,7 @@ class Shape:
     @property
     def name(self) -> str:
         name = f"attention_wgmma_c{self.cluster}_q{self.queries}_w{self.width}_g{self.warpgroups}"
-        return name + "_in_place" * self.in_place + "_once" * self.once
+        return name + "_in_place" * self.in_place + "_once" * self.once + "_streams" * self.streams
 
     @property
     def abreast(self) -> int:
@@ -90,7 +92,17 @@ class Shape:
     @property
     def in_place(self) -> bool:
         """Whether V reuses the buffer of K, which makes room for a second block."""
-        return self.blocks > 1 and self.cluster > 1
+        return self.streams or (self.blocks > 1 and self.cluster > 1)
+
+    @property
+    def most_dims(self) -> int:
+        """Dims that a cluster takes."""
+        return MAX_HDIM if self.streams else self.cluster * self.width
+
+    @property
+    def weights_at(self) -> int:
+        """Where the weights are: a block that streams its dims is done with Q when they come."""
+        return self.layout["query" if self.streams else "weights"]
 
     @property
     def apart(self) -> bool:
@@ -106,9 +118,9 @@ class Shape:
         alignment.
         """
         return SharedLayout(
-            query=2 * self.queries * self.width,
-            weights=2 * self.queries * KEYS,
-            keys=KEYS * self.width,
+            query=2 * self.queries * max(self.width, KEYS * self.streams),
+            weights=0 if self.streams else 2 * self.queries * KEYS,
+            keys=KEYS * self.width * (1 + self.streams),
             values=0 if self.in_place else KEYS * self.width,
             parts=self.cluster * self.warpgroups * self.rows * KEYS,
             rescale=2 * self.queries,

@@ -48,7 +48,7 @@ class Softmax(NamedTuple):
 def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Softmax:
     """The softmax of a kernel: the rows of a warp are in flight together."""
     cluster, queries, rows_of_block, layout = shape.cluster, shape.queries, shape.rows, shape.layout
-    weights_at, parts_at, rescale_at = (uint32(layout[name]) for name in ("weights", "parts", "rescale"))
+    weights_at, parts_at, rescale_at = (uint32(at) for at in (shape.weights_at, layout["parts"], layout["rescale"]))
     high_tile, weights_low = uint32(queries * TERMS), uint32(queries * KEYS)
     warps, parts, apart = shape.threads // 32, cluster * shape.warpgroups, shape.apart
     per_warp = -(-rows_of_block // warps)
