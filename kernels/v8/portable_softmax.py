@@ -80,7 +80,7 @@ def softmax_of(shape: Shape, embedding: Embedding) -> Softmax:
         # No shuffle is inside a branch: a warp without a row discards its result.
         for i in range(rows_each):
             row = uint32(warp_id + uint32(i * warps))
-            query_position = first_position + int32(row)
+            query_position = int32(first_position + int32(row))
             for n in range(per_lane):
                 own_key = uint32(lane_id + uint32(32 * n))
                 position = uint32(tile_start + own_key)

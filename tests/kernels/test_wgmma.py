@@ -394,6 +394,12 @@ CASES = [
         Shape(1, 16, 128, 2, once=True),
     ),
     (Problem("sinusoidal", seq_q=20, seq_k=65, hdim=64, q_offset=3), Shape(1, 8, 64, 1, once=True)),
+    (Problem("rope", seq_q=40, seq_k=50, hdim=292, rotary_dim=292), Shape(1, 32, 64, 2, 2, streams=True)),
+    (
+        Problem("rope", heads=2, kv_heads=1, seq_q=13, seq_k=33, hdim=520, rotary_dim=36, causal=True, q_offset=20),
+        Shape(2, 16, 128, 2, 2, streams=True),
+    ),
+    (Problem("attention", seq_q=64, hdim=60), Shape(1, 64, 128, 2, streams=True)),  # one chunk
 ]
 
 
@@ -411,7 +417,7 @@ def test_attention(problem: Problem, shape: Shape) -> None:
     assert not serialised(plan.launches[0].kernel)
 
 
-TOGETHER = CASES[-2]
+TOGETHER = CASES[9]
 
 
 def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
