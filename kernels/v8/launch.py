@@ -80,6 +80,7 @@ def launch(
     rows: tuple[str, ...],
     others: tuple[str | int, ...],
     embedded_dim: int,
+    heads_last: bool = False,
 ) -> Launch:
     """One cluster for each tile of queries of each head; `rows` are the buffers q, k, v and out, `others` the rest.
 
@@ -89,10 +90,11 @@ def launch(
     template = "hdim is {needed}; a cluster of this shape holds {allowed} dims"
     require(held >= problem.hdim, "hdim", problem.hdim, held, template)
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
-    tiles = -(-problem.seq_q // shape.queries)
+    tiles, heads = -(-problem.seq_q // shape.queries), problem.batch * problem.kv_heads
+    first, last = (tiles, heads) if heads_last else (heads, tiles)
     return Launch(
         kernel,
-        grid=(problem.batch * problem.kv_heads * shape.cluster, problem.heads // problem.kv_heads, tiles),
+        grid=(first * shape.cluster, problem.heads // problem.kv_heads, last),
         block=(shape.threads,),
         args=(
             *tensors(problem, rows),

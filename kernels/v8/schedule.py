@@ -1,6 +1,7 @@
 """Which tile of queries and which slice of the head dim a block of a cluster computes.
 
-The grid is (KV heads of the batch * blocks of a cluster, query heads of a KV head, tiles of queries).
+The grid is (KV heads of the batch * blocks of a cluster, query heads of a KV head, tiles of queries). With one tile of
+keys the first and the last change places, so that tiles that share keys run together and find them in the L2.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .mma_shape import GROUP
 Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_query query_count first_dim")
 
 
-def tile_of_block(cluster: int, queries: int) -> Any:
+def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
     """A device function tile(kv_heads, reciprocal, seq_q) -> Tile; `reciprocal` is that of `kv_heads`."""
 
     @cuda.jit(device=True)
@@ -27,13 +28,17 @@ def tile_of_block(cluster: int, queries: int) -> Any:
         rank = uint32(0)
         if cluster > 1:
             rank = cluster_rank()
-        shared_head = uint32(uint32(cuda.blockIdx.x) // uint32(cluster))
+        shared_head, index = uint32(uint32(cuda.blockIdx.x) // uint32(cluster)), uint32(cuda.blockIdx.z)
+        tiles = uint32(cuda.gridDim.z)
+        if heads_last:
+            shared_head, index = index, shared_head
+            tiles = uint32(uint32(cuda.gridDim.x) // uint32(cluster))
         batch = quotient(shared_head, kv_heads, reciprocal)
         kv_head = uint32(shared_head - batch * kv_heads)
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         bias_head = uint32(shared_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         # the last queries first: with a mask they attend to the most keys
-        first_query = uint32((uint32(cuda.gridDim.z) - uint32(cuda.blockIdx.z) - uint32(1)) * uint32(queries))
+        first_query = uint32((tiles - index - uint32(1)) * uint32(queries))
         query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
         first_dim = uint32(rank * uint32(GROUP))
         return Tile(rank, batch, kv_head, head, shared_head, bias_head, first_query, query_count, first_dim)

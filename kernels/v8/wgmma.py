@@ -247,7 +247,8 @@ def attend(
     # Where few of many dims turn, those of one group of each slice, what is compiled for that is shorter.
     few = 0 < embedded_dim <= GROUP * shape.cluster and not shape.once
     kernel = kernel_of(shape, embedding, table_type, 1 if few else shape.groups)
-    return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), (*listed(table), *shared), embedded_dim)
+    others = (*listed(table), *shared)
+    return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), others, embedded_dim, shape.streams)
 
 
 def workspace(problem: Problem, launch: Launch) -> dict[str, Buffer]:

@@ -44,7 +44,8 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     begin_rows, softmax = softmax_of(shape, embedding, sends)
     scores_of_chunk = scores_of(shape, embedding, paired, embedded_by, products)
-    tile_of, send_parts, store_output = tile_of_block(cluster, queries), parts_of(shape, sends), output_of(shape)
+    tile_of = tile_of_block(cluster, queries, heads_last=True)
+    send_parts, store_output = parts_of(shape, sends), output_of(shape)
     per_warp = -(-rows // (threads // 32))
 
     @cuda.jit(device=True)
