@@ -49,18 +49,14 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     per_warp = -(-rows // (threads // 32))
 
     @cuda.jit(device=True)
-    def ask_query(raw, begun, table, q_tile, pitch, tile, dim, lane_dim, embedded_dim, hdim):
-        """Load a thread's part of a chunk of Q, and what its embedding needs."""
-        load_query(raw, q_tile, pitch, tile.query_count, dim, embedded_dim, hdim)
-        if embeds_query and uint32(dim + lane_dim) < embedded_dim:
-            begin_dims(begun, table, uint32(dim + lane_dim), embedded_dim)
-
-    @cuda.jit(device=True)
-    def stage_query(shared, raw, begun, table, tile, dim, lane_dim, column, q_offset, embedded_dim, hdim, scale):
+    def stage_query(shared, raw, table, tile, dim, lane_dim, column, q_offset, embedded_dim, hdim, scale):
         """Embed a thread's part of a chunk of Q and split it into shared memory."""
+        begun = cuda.local.array(begun_floats, float32)
+        copied_dim = uint32(dim + lane_dim)
+        if embeds_query and copied_dim < embedded_dim:
+            begin_dims(begun, table, copied_dim, embedded_dim)
         if half_split:
             pair_query(raw)
-        copied_dim = uint32(dim + lane_dim)
         if embeds_query and copied_dim < embedded_dim:
             position = int32(q_offset + int32(tile.first_query))
             for i in range(paired):
@@ -96,11 +92,10 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             lane_dim = turning(column)
         raw = cuda.local.array(raw_floats, float32)
         begun = cuda.local.array(8, float32)
-        begun_query = cuda.local.array(begun_floats, float32)
 
         copy_keys(shared, uint32(0), k_head, k.row, last_key, first_dim, embedded_dim, hdim)
         cp_async_commit()
-        ask_query(raw, begun_query, table, q_tile, q.row, tile, first_dim, lane_dim, embedded_dim, hdim)
+        load_query(raw, q_tile, q.row, tile.query_count, first_dim, embedded_dim, hdim)
         second_dim = uint32(first_dim + uint32(chunk_span))
         if chunks > uint32(1):
             copy_keys(shared, uint32(chunk_floats), k_head, k.row, last_key, second_dim, embedded_dim, hdim)
@@ -119,15 +114,14 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         buffer, chunk, chunk_dim = uint32(0), uint32(0), first_dim
         while chunk < chunks:
             stage_query(
-                shared, raw, begun_query, table, tile, chunk_dim, lane_dim, column, q_offset, embedded_dim, hdim,
-                softmax_scale,
-            )  # fmt: skip
+                shared, raw, table, tile, chunk_dim, lane_dim, column, q_offset, embedded_dim, hdim, softmax_scale
+            )
             cp_async_wait_but_one()
             cuda.syncthreads()
             fence_products()
             next_dim = uint32(chunk_dim + uint32(chunk_span))
             if uint32(chunk + uint32(1)) < chunks:
-                ask_query(raw, begun_query, table, q_tile, q.row, tile, next_dim, lane_dim, embedded_dim, hdim)
+                load_query(raw, q_tile, q.row, tile.query_count, next_dim, embedded_dim, hdim)
             if embeds_keys:
                 begin_keys(begun, table, warpgroup, member, chunk_dim, embedded_dim)
             scores_of_chunk(
