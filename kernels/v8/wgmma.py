@@ -49,7 +49,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     cluster, queries, threads, warpgroups, once = (
         shape.cluster, shape.queries, shape.threads, shape.warpgroups, shape.once
     )  # fmt: skip
-    rows, in_place, groups, span = shape.rows, shape.in_place, shape.groups, GROUP * cluster
+    rows, groups, span = shape.rows, shape.groups, GROUP * cluster
     per_warp = -(-rows // (threads // 32))
     size, lane_dims = queries // 2, 2 * shape.abreast
     outputs, begun_floats, raw_floats = shape.panels * shape.abreast * size, 4 * groups, 4 * shape.query_turns * groups
@@ -179,14 +179,12 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                 cluster_wait()
             send_parts(shared, scores, key, member, slot)
             if cluster > 1:
-                if in_place:
-                    cuda.syncthreads()
                 copy_values(shared, uint32(0), v_tile, v.row, v_count, first_dim, embedded_dim, hdim)
                 cp_async_commit()
             await_parts(shared, tid, phase, owned, more)
 
             k_tile, k_count = advance(k_head, uint64(next_start) * uint64(k_pitch)), uint32(last_key - next_start)
-            if more and not in_place:
+            if more:
                 copy_keys(shared, uint32(0), k_tile, k_pitch, k_count, first_dim, embedded_dim, hdim)
             cp_async_commit()
             softmax(shared, state, tile, table, warp_id, lane_id, tile_start, last_key, q_offset, causal, more)
@@ -198,10 +196,6 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             fence_products()
 
             weigh(shared, uint32(0), acc, warpgroup, dim, member)
-            if in_place and more:
-                cuda.syncthreads()
-                copy_keys(shared, uint32(0), k_tile, k_pitch, k_count, first_dim, embedded_dim, hdim)
-                cp_async_commit()
             tile_start = next_start
 
         store_output(shared, acc, out_tile, out.row, query_count, first_dim, warpgroup, dim, member, hdim)

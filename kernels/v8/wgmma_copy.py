@@ -36,7 +36,7 @@ def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
     layout, stride, groups = shape.layout, uint32(shape.width), shape.groups
     queries, passes, query_turns = shape.queries, shape.passes, shape.query_turns
     query_at, keys_at = uint32(layout["query"]), uint32(layout["keys"])
-    values_at = keys_at if shape.in_place else uint32(layout["values"])
+    values_at = keys_at if shape.streams else uint32(layout["values"])
     tile, query_low = uint32(queries * TERMS), uint32(queries * shape.width)
     span = GROUP * shape.cluster  # from one group of a slice to the next
 

@@ -31,7 +31,7 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
     queries, width, layout = shape.queries, shape.width, shape.layout
     warpgroups, abreast, panels = shape.warpgroups, shape.abreast, shape.panels
     query_at, weights_at, keys_at = (uint32(at) for at in (layout["query"], shape.weights_at, layout["keys"]))
-    values_at = keys_at if shape.in_place else uint32(layout["values"])
+    values_at = keys_at if shape.streams else uint32(layout["values"])
     rescale_at = uint32(layout["rescale"])
     stride, tile = uint32(width), uint32(queries * TERMS)
     query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)

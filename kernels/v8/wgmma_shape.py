@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..constants import OPT_IN_SHARED_LIMIT, require
 from ..device.wgmma import ROWS, WARPGROUP
-from ..version import Problem, SharedLayout
+from ..version import MOST_BLOCKS, Problem, SharedLayout
 from .launch import power_of_two, require_field, require_threads
 from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
 
@@ -15,7 +15,7 @@ KEYS = ROWS  # of a tile
 MAX_WIDTH = 256
 MAX_HDIM = 2**20
 WARPGROUPS = (1, 2, 4)  # sizes whose threads copy a tile of K in whole passes
-PAIR_WIDTH = 128  # dims of a slice if two blocks share an SM
+STREAM_WIDTH = 128  # dims of a chunk, so that two blocks share an SM
 QUERIES = (64, 48, 40, 32, 24, 16, 8)
 TILE_COST = 24  # the fixed cost of a tile, in queries
 REWRITE_COST = 4  # cost of a dim embedded in global memory, relative to one embedded in registers
@@ -53,7 +53,7 @@ class Shape:
     @property
     def name(self) -> str:
         name = f"attention_wgmma_c{self.cluster}_q{self.queries}_w{self.width}_g{self.warpgroups}"
-        return name + "_in_place" * self.in_place + "_once" * self.once + "_streams" * self.streams
+        return name + "_once" * self.once + "_streams" * self.streams
 
     @property
     def abreast(self) -> int:
@@ -90,11 +90,6 @@ class Shape:
         return -(-self.queries // self.cluster)
 
     @property
-    def in_place(self) -> bool:
-        """Whether V reuses the buffer of K, which makes room for a second block."""
-        return self.streams or (self.blocks > 1 and self.cluster > 1)
-
-    @property
     def most_dims(self) -> int:
         """Dims that a cluster takes."""
         return MAX_HDIM if self.streams else self.cluster * self.width
@@ -121,7 +116,7 @@ class Shape:
             query=2 * self.queries * max(self.width, KEYS * self.streams),
             weights=0 if self.streams else 2 * self.queries * KEYS,
             keys=KEYS * self.width * (1 + self.streams),
-            values=0 if self.in_place else KEYS * self.width,
+            values=0 if self.streams else KEYS * self.width,
             parts=self.cluster * self.warpgroups * self.rows * KEYS,
             rescale=2 * self.queries,
             arrived=2 * BARRIER if self.cluster > 1 else 0,
@@ -130,8 +125,9 @@ class Shape:
 
 
 def takes(problem: Problem) -> bool:
-    """Whether tiles of 64 keys pay off, and the slices of a cluster of 16 cover the head dim."""
-    return problem.seq_k > KEYS // 2 and problem.hdim <= MAX_CLUSTER * MAX_WIDTH
+    """Whether tiles of 64 keys pay off, and the slices of a cluster of 16 cover the head dim, or are streamed."""
+    covered = problem.hdim <= MAX_CLUSTER * MAX_WIDTH or streaming(problem) is not None
+    return problem.seq_k > KEYS // 2 and covered
 
 
 def width_of(hdim: int, cluster: int) -> int:
@@ -139,13 +135,29 @@ def width_of(hdim: int, cluster: int) -> int:
     return -(-hdim // (cluster * ROWS)) * ROWS
 
 
+def streaming(problem: Problem) -> Shape | None:
+    """A shape that streams the head dim, where one tile holds all keys and that pays; else None.
+
+    That is where no cluster holds the head dim, and where clusters that do would need more than two waves. The largest
+    cluster that leaves all blocks resident, two to an SM.
+    """
+    queries = next(n for n in (8, 16, 32) if n >= min(problem.seq_q, 32))
+    tiles, heads = -(-problem.seq_q // queries), problem.batch * problem.kv_heads
+    tiles *= problem.batch * problem.heads
+    held = power_of_two(-(-problem.hdim // STREAM_WIDTH))  # blocks whose slices are one chunk
+    pays = problem.hdim > MAX_CLUSTER * MAX_WIDTH or (held > 1 and tiles * held > 4 * SMS)
+    if problem.seq_k > KEYS or not pays or heads > MOST_BLOCKS["z"]:
+        return None
+    fitting = [c for c in RESIDENT if c <= held and tiles * c <= 2 * RESIDENT[c]]
+    return Shape(max(fitting, default=1), queries, STREAM_WIDTH, 2, 2, streams=True)
+
+
 def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
     """The shape for a problem, by a rule fitted to timings on an H200.
 
     The smallest cluster whose slices fit. Where few keys or queries would leave half of the GPU idle, up to 8 blocks,
-    with slices of at least 64 dims. Where one tile holds all keys and there are two waves of blocks, slices of 128 dims
-    with V in the buffer of K, so that two blocks share an SM. Among the queries per tile that fit, those with the
-    lowest cost over all waves: a tile costs its queries plus 24, for copies and exchanges.
+    with slices of at least 64 dims. Among the queries per tile that fit, those with the lowest cost over all waves: a
+    tile costs its queries plus 24, for copies and exchanges. `streaming` comes first.
 
     `embedded_dim` dims of a key are embedded (None: all that rotate). They are embedded once, together, where an SM
     would otherwise embed more than its part of reading and writing all keys costs, plus the wait.
@@ -154,15 +166,12 @@ def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
     """
     embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
     heads = problem.batch * problem.heads
+    if streamed := streaming(problem):
+        return streamed
     cluster = power_of_two(-(-problem.hdim // MAX_WIDTH))
     few = problem.seq_k <= KEYS or problem.seq_q <= 16
     if few and heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
         cluster = max(cluster, min(power_of_two(-(-problem.hdim // ROWS)), 8))
-    one_tile = problem.seq_k <= KEYS and problem.seq_q > 24
-    if one_tile and PAIR_WIDTH < problem.hdim <= MAX_CLUSTER * PAIR_WIDTH:
-        pair = Shape(power_of_two(-(-problem.hdim // PAIR_WIDTH)), 32, PAIR_WIDTH, 2, 2)
-        if heads * -(-problem.seq_q // pair.queries) * pair.cluster > 4 * SMS:
-            return pair
     width = width_of(problem.hdim, cluster)
     warpgroups = 1 if width == ROWS else 2
 

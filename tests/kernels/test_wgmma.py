@@ -381,7 +381,7 @@ def test_batch_refuses_what_the_instruction_lacks() -> None:
 
 CASES = [
     (Problem("rope", seq_q=70, hdim=96, rotary_dim=32, causal=True), Shape(2, 32, 64, 1)),
-    (Problem("rope", seq_q=37, seq_k=130, hdim=256, rotary_dim=128, causal=True), Shape(2, 24, 128, 2, 2)),
+    (Problem("rope", seq_q=37, seq_k=130, hdim=256, rotary_dim=128, causal=True), Shape(2, 24, 128, 2)),
     (Problem("rope", heads=2, kv_heads=1, seq_q=9, seq_k=150, hdim=260, rotary_dim=198), Shape(3, 8, 128, 1)),
     (Problem("sinusoidal", seq_q=33, hdim=200), Shape(1, 16, 256, 1)),
     (Problem("attention", seq_q=40, hdim=132), Shape(1, 24, 192, 2)),
