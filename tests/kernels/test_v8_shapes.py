@@ -52,7 +52,7 @@ def launch_of(core: ModuleType, problem: Problem, shape: Any) -> Launch:
     return launch
 
 
-def output_dims(core: ModuleType, shape: Any) -> np.ndarray:
+def output_dims(core: ModuleType, shape: Any, hdim: int) -> np.ndarray:
     """The dims of the output that each rank's warps, warpgroups or threads add up, panel after panel."""
     if core is portable:
         firsts = np.arange(0, shape.hdim, 4 * shape.columns)[:, None] + 4 * np.arange(shape.columns)
@@ -65,7 +65,9 @@ def output_dims(core: ModuleType, shape: Any) -> np.ndarray:
         panels = np.arange(shape.panels)[:, None] * shape.warpgroups + np.arange(shape.warpgroups)
         dims = panels[panels < shape.width // size][:, None] * size + np.arange(size)
     ranks = GROUP * np.arange(shape.cluster)[:, None]
-    return (ranks + (dims // GROUP * GROUP * shape.cluster + dims % GROUP).ravel()).ravel()
+    held = (ranks + (dims // GROUP * GROUP * shape.cluster + dims % GROUP).ravel()).ravel()
+    chunks = -(-hdim // held.size) if core is wgmma and shape.streams else 1
+    return (held.size * np.arange(chunks)[:, None] + held).ravel()
 
 
 def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,13 +81,15 @@ def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.Monke
                 continue
             shape = chosen(core, problem)
             said = f"{core.__name__} {problem} {shape}"
-            dims = np.bincount(output_dims(core, shape), minlength=problem.hdim)[: problem.hdim]
+            dims = np.bincount(output_dims(core, shape, problem.hdim), minlength=problem.hdim)[: problem.hdim]
             assert (dims == 1).all(), said
             assert shape.layout.nbytes <= (SHARED_LIMIT if core is portable else OPT_IN_SHARED_LIMIT), said
 
             launch = launch_of(core, problem, shape)
             sharers = problem.heads // problem.kv_heads
             tiles = launch.grid[0] // sharers if core is portable else launch.grid[2]
+            if core is wgmma and shape.streams:
+                tiles = launch.grid[0] // launch.cluster
             assert 0 <= tiles * shape.queries - problem.seq_q < shape.queries, said
             assert np.prod(launch.grid) == tiles * problem.batch * problem.heads * launch.cluster, said
             assert launch.grid[1] == (problem.kv_heads if core is portable else sharers), said
