@@ -41,12 +41,12 @@ def softmax_of(shape: Shape, embedding: Embedding) -> Softmax:
             rows.row_sum[i] = float32(0.0)
 
     @cuda.jit(device=True)
-    def load_score(shared, table, bias_head, row, own_key, position, query_position, query_count, last_key, causal):
-        """The sum of the parts of a score, biased; minus infinity where the row does not see the key."""
+    def load_score(s, at, shared, table, bias_head, row, own_key, position, query_position, query_count, last_key, causal):
+        """s[at]: the sum of the parts of a score, biased; minus infinity where the row does not see the key."""
         visible = row < uint32(queries) and own_key < uint32(keys) and position < last_key
         if causal and int32(position) > query_position:
             visible = False
-        total = NEGATIVE_INFINITY
+        s[at] = NEGATIVE_INFINITY
         if visible:
             total = float32(0.0)
             for p in range(depth):
@@ -54,7 +54,7 @@ def softmax_of(shape: Shape, embedding: Embedding) -> Softmax:
             if bias is not None:
                 if row < query_count:
                     total += bias(table, bias_head, query_position - int32(position))
-        return total
+            s[at] = total
 
     @cuda.jit(device=True)
     def store_rows(shared, s, rows, corrections, warp_id, lane_id):
@@ -84,9 +84,10 @@ def softmax_of(shape: Shape, embedding: Embedding) -> Softmax:
             for n in range(per_lane):
                 own_key = uint32(lane_id + uint32(32 * n))
                 position = uint32(tile_start + own_key)
-                s[i * per_lane + n] = load_score(
-                    shared, table, bias_head, row, own_key, position, query_position, query_count, last_key, causal
-                )
+                load_score(
+                    s, i * per_lane + n, shared, table, bias_head, row, own_key, position, query_position,
+                    query_count, last_key, causal,
+                )  # fmt: skip
             tile_max[i] = s[i * per_lane]
             for n in range(1, per_lane):
                 tile_max[i] = max(tile_max[i], s[i * per_lane + n])
