@@ -41,7 +41,9 @@ def softmax_of(shape: Shape, embedding: Embedding) -> Softmax:
             rows.row_sum[i] = float32(0.0)
 
     @cuda.jit(device=True)
-    def load_score(s, at, shared, table, bias_head, row, own_key, position, query_position, query_count, last_key, causal):
+    def load_score(
+        s, at, shared, table, bias_head, row, own_key, position, query_position, query_count, last_key, causal
+    ):
         """s[at]: the sum of the parts of a score, biased; minus infinity where the row does not see the key."""
         visible = row < uint32(queries) and own_key < uint32(keys) and position < last_key
         if causal and int32(position) > query_position:
