@@ -97,9 +97,7 @@ class Shape:
     def sharers(self) -> int:
         """Threads that alternate between the groups of a row when they copy it."""
         height = max(self.queries, self.keys)
-        return next(
-            n for n in (4, 2, 1) if n == 1 or (n * height * COPIERS <= self.threads and self.groups % n == 0)
-        )
+        return next(n for n in (4, 2, 1) if n == 1 or (n * height * COPIERS <= self.threads and self.groups % n == 0))
 
     @property
     def passes(self) -> int:

@@ -133,9 +133,7 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Softmax:
             own, row, there = owned_row(warp_id, i, tile.rank)
             new_max[i] = NEGATIVE_INFINITY
             if there:
-                s0[i], s1[i] = load_scores(
-                    shared, tile, table, own, row, lane_id, key, last_key, q_offset, causal
-                )
+                s0[i], s1[i] = load_scores(shared, tile, table, own, row, lane_id, key, last_key, q_offset, causal)
                 new_max[i] = max(s0[i], s1[i])
         for bit in range(5):
             for i in range(per_warp):
