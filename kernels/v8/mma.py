@@ -25,18 +25,18 @@ from numba import cuda, float32, int32, uint32, uint64
 from ..constants import FLOAT, FLOATS, INT, UINT
 from ..device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
 from ..device.cluster import cluster_wait
-from ..device.rows import ROWS, rows_of
+from ..device.rows import ROWS
 from ..device.vector import advance, make_float4, st4
 from ..limits import EMULATED_TARGET
 from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .exchange import Exchange, exchange
 from .launch import launch, listed
-from .mma_embed import tiles_of
-from .mma_multiply import multipliers
+from .mma_embed import copiers, scaler, tile_embedder
+from .mma_multiply import output_by_products, scores_by_products
 from .mma_shape import COPIERS, GROUP, STEP, Shape, choose
 from .mma_softmax import softmax_of
-from .schedule import tile_of_block, visible_keys
+from .schedule import lanes, tensors_of, tile_of_block, visible_keys
 from .softmax import greatest_weight
 
 
@@ -88,66 +88,30 @@ def output_of(shape: Shape) -> Any:
 
 
 def make_kernel(shape: Shape, embedding: Embedding) -> Any:
-    """The attention kernel for that shape and embedding."""
-    cluster, queries, keys, width, rows = shape.cluster, shape.queries, shape.keys, shape.width, shape.rows
-    down, across, depth, columns = shape.down, shape.across, shape.depth, shape.columns
-    passes, sharers, span = shape.passes, shape.sharers, GROUP * cluster
-    outputs, sums = 16 * shape.panels, 4 * columns  # floats of a thread
-    embedded_floats = 8 * shape.turns  # of the rows that a thread embeds at once
-    embeds_query, embeds_keys = embedding.query, embedding.keys
-    embeds, begin, of_batch = embeds_query or embeds_keys, embedding.begin, embedding.of_batch
-    tiles = tiles_of(shape, embedding)
-    copy_query, copy_keys, copy_values, compute_keys, compute_query, apply_keys, apply_query, scale_query = tiles
-    score, weigh = multipliers(shape)
+    cluster, keys, rows, passes = shape.cluster, shape.keys, shape.rows, shape.passes
+    down, across, columns, span = shape.down, shape.across, shape.columns, GROUP * cluster
+    depth, outputs, sums = shape.depth, 16 * shape.panels, 4 * columns  # floats of a thread
+    embeds, begin, of_batch = embedding.query or embedding.keys, embedding.begin, embedding.of_batch
+    copy_query, copy_keys, copy_values = copiers(shape, embedding.half_split)
+    embed_tile, scale_query = tile_embedder(shape, embedding), scaler(shape)
+    score, weigh = scores_by_products(shape), output_by_products(shape)
     # The bytes of a row of parts, and of all weights and factors.
-    sends = exchange(cluster, shape.layout["arrived"], 4 * cluster * depth * keys, 4 * queries * (keys + 2))
+    sends = exchange(cluster, shape.layout["arrived"], 4 * cluster * depth * keys, 4 * shape.queries * (keys + 2))
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     begin_rows, softmax = softmax_of(shape, embedding, sends)
-    tile_of, send_parts, store_output = tile_of_block(cluster, queries), parts_of(shape, sends), output_of(shape)
-
-    @cuda.jit(device=True)
-    def embed_tile(
-        shared, table, begun, tile, tile_start, key_count, first_position, first_tile, first_row, column, copied_dim,
-        embedded_dim, hdim,
-    ):  # fmt: skip
-        """Embed what a thread has copied of a tile of K, and with the first tile of Q; waits for the copies."""
-        values = cuda.local.array(embedded_floats, float32)
-        next_begun = begun
-        other, dim = column, copied_dim
-        while other < uint32(width) and dim < embedded_dim:
-            now = next_begun
-            next_dim = uint32(dim + uint32(sharers * span))
-            if next_dim < embedded_dim:
-                next_begun = begin(table, next_dim)
-            compute_keys(values, table, tile_start, key_count, first_row, dim, now, hdim)
-            if first_tile:
-                compute_query(values, table, first_position, tile.query_count, key_count, first_row, dim, now, hdim)
-            cp_async_wait()  # waits in the first iteration only
-            if embeds_keys:
-                apply_keys(shared, values, key_count, first_row, other)
-            if embeds_query and first_tile:
-                apply_query(shared, values, tile.query_count, first_row, other)
-            other = uint32(other + uint32(sharers * GROUP))
-            dim = next_dim
+    tile_of, send_parts, store_output = tile_of_block(cluster, shape.queries), parts_of(shape, sends), output_of(shape)
 
     def attention(
         q, k, v, out, table,
         kv_heads, heads_reciprocal, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
     ):  # fmt: skip
         shared = cuda.shared.array(0, float32, 16)
-        tid = uint32(cuda.threadIdx.x)
-        warp_id = tid // uint32(32)
-        lane_id = tid % uint32(32)
-        lane_row = lane_id // uint32(4)
-        member = lane_id % uint32(4)
+        tid, warp_id, lane_id, lane_row, member = lanes()
         tile = tile_of(kv_heads, heads_reciprocal, seq_q)
         query_count = tile.query_count
         if of_batch is not None:
             table = of_batch(table, tile.batch)
-        q_tile = rows_of(q, tile.batch, tile.head, tile.first_query)
-        out_tile = rows_of(out, tile.batch, tile.head, tile.first_query)
-        k_head = rows_of(k, tile.batch, tile.kv_head, uint32(0))
-        v_head = rows_of(v, tile.batch, tile.kv_head, uint32(0))
+        q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
         last_key = visible_keys(tile, seq_k, q_offset, causal)
 
         # A thread embeds the rows and dims that it copies.
@@ -157,16 +121,14 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         column = uint32(lane_dim + sharer * uint32(GROUP))
         copied_dim = uint32(tile.first_dim + lane_dim + sharer * uint32(span))
         begun = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-        if embeds:
-            if copied_dim < embedded_dim:
-                begun = begin(table, copied_dim)
+        if embeds and copied_dim < embedded_dim:
+            begun = begin(table, copied_dim)
         copy_query(shared, q_tile, q.row, query_count, first_row, column, copied_dim, embedded_dim, hdim)
         copy_keys(shared, k_head, k.row, last_key, first_row, column, copied_dim, embedded_dim, hdim)
         cp_async_commit()
         start_exchange(shared, tid == 0, uint32(rows))
         begin_rows(shared, tid)
 
-        # This warp's part of the scores, and of the output.
         top = uint32(warp_id % uint32(down) * uint32(16))
         left = uint32(warp_id // uint32(down) % uint32(across) * uint32(8 * columns))
         slot = uint32(tile.rank * uint32(depth) + warp_id // uint32(down * across))

@@ -2,75 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from numba import cuda, int32, uint32
+from numba import cuda, float32, int32, uint32
 
-from ..device.asm import cp_async2_or_zero, cp_async4_or_zero
+from ..device.asm import cp_async2_or_zero, cp_async4_or_zero, cp_async_wait
 from ..device.vector import advance, ld4, make_float4, st4
 from .embedding import Embedding, halves_of
 from .mma_shape import GROUP, Shape
 
 
-class Tiles(NamedTuple):
-    """Device functions that `tiles_of` makes. Copies are asynchronous; a thread embeds what it has copied."""
-
-    copy_query: Any
-    copy_keys: Any
-    copy_values: Any
-    compute_keys: Any
-    compute_query: Any
-    apply_keys: Any
-    apply_query: Any
-    scale_query: Any
-
-
-def tiles_of(shape: Shape, embedding: Embedding) -> Tiles:
-    """The copies and embeddings of a kernel. Rows of Q and K are `width` + 16 floats apart, those of V `width` + 4."""
-    queries, keys, layout = shape.queries, shape.keys, shape.layout
-    query_at, keys_at, values_at = (uint32(layout[name]) for name in ("query", "keys", "values"))
-    stride, v_stride = uint32(shape.width + 16), uint32(shape.width + 4)
-    groups, passes, turns, sharers = shape.groups, shape.passes, shape.turns, shape.sharers
+def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool) -> Any:
+    """A device function that starts to copy `count` rows of a slice to shared memory, `pitch` floats apart."""
+    place, groups, passes, sharers = uint32(shape.layout[name]), shape.groups, shape.passes, shape.sharers
     span = GROUP * shape.cluster  # dims from one group of a slice to the next
-    embeds_query, embeds_keys = embedding.query, embedding.keys
-    prepare, embed, half_split = embedding.prepare, embedding.embed, embedding.half_split
 
-    def copier(place, pitch, count):
-        """A function that starts to copy a slice of a tile with `count` rows to `place`, rows `pitch` apart."""
+    @cuda.jit(device=True)
+    def copy(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
+        """`exist` of the rows exist; the others, and dims past hdim, become 0."""
+        for i in range(-(-count // passes)):
+            row = uint32(first_row + uint32(i * passes))
+            if count % passes == 0 or row < uint32(count):
+                to = uint32(place + row * pitch + column)
+                row_start = advance(source, uint32(row * source_pitch + dim))
+                for group in range(0, groups, sharers):
+                    there = row < exist and uint32(dim + uint32(group * span)) < hdim
+                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
 
-        @cuda.jit(device=True)
-        def copy(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
-            """`exist` of the rows exist; the others, and dims past hdim, become 0."""
+    @cuda.jit(device=True)
+    def copy_halves(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
+        """As `copy`; of four dims, the first elements of two pairs come first, then the second elements."""
+        for group in range(0, groups, sharers):
+            low, high = halves_of(dim, uint32(group * span), embedded_dim, hdim)
             for i in range(-(-count // passes)):
                 row = uint32(first_row + uint32(i * passes))
                 if count % passes == 0 or row < uint32(count):
-                    to = uint32(place + row * pitch + column)
-                    row_start = advance(source, uint32(row * source_pitch + dim))
-                    for group in range(0, groups, sharers):
-                        there = row < exist and uint32(dim + uint32(group * span)) < hdim
-                        cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+                    to = uint32(place + row * pitch + column + uint32(group * GROUP))
+                    row_start = advance(source, uint32(row * source_pitch))
+                    there = row < exist and uint32(dim + uint32(group * span)) < hdim
+                    cp_async2_or_zero(shared, to, row_start, low, there)
+                    cp_async2_or_zero(shared, to + uint32(2), row_start, high, there)
 
-        @cuda.jit(device=True)
-        def copy_halves(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
-            """As `copy`; of four dims, the first elements of two pairs come first, then the second elements."""
-            for group in range(0, groups, sharers):
-                low, high = halves_of(dim, uint32(group * span), embedded_dim, hdim)
-                for i in range(-(-count // passes)):
-                    row = uint32(first_row + uint32(i * passes))
-                    if count % passes == 0 or row < uint32(count):
-                        to = uint32(place + row * pitch + column + uint32(group * GROUP))
-                        row_start = advance(source, uint32(row * source_pitch))
-                        there = row < exist and uint32(dim + uint32(group * span)) < hdim
-                        cp_async2_or_zero(shared, to, row_start, low, there)
-                        cp_async2_or_zero(shared, to + uint32(2), row_start, high, there)
+    return copy_halves if halves else copy
 
-        return copy_halves if half_split and place != values_at else copy
 
-    copy_query, copy_keys, copy_values = (
-        copier(query_at, stride, queries),
-        copier(keys_at, stride, keys),
-        copier(values_at, v_stride, keys),
+def copiers(shape: Shape, half_split: bool) -> tuple[Any, Any, Any]:
+    """copy_query, copy_keys, copy_values: asynchronous. Rows of Q and K are `width` + 16 floats apart, those of V
+    `width` + 4.
+    """
+    stride, v_stride = uint32(shape.width + 16), uint32(shape.width + 4)
+    return (
+        copier(shape, "query", stride, shape.queries, half_split),
+        copier(shape, "keys", stride, shape.keys, half_split),
+        copier(shape, "values", v_stride, shape.keys, False),
     )
+
+
+def embedding_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
+    """compute_keys and compute_query: the embedding's values for a thread's rows."""
+    passes, turns, prepare = shape.passes, shape.turns, embedding.prepare
+    embeds_query, embeds_keys = embedding.query, embedding.keys
 
     @cuda.jit(device=True)
     def compute_keys(values, table, tile_start, key_count, first_row, dim, begun, hdim):
@@ -97,25 +88,72 @@ def tiles_of(shape: Shape, embedding: Embedding) -> Tiles:
                         s, t, u, v = prepare(table, first_position + int32(row), dim, begun, hdim)
                     values[8 * i + 4], values[8 * i + 5], values[8 * i + 6], values[8 * i + 7] = s, t, u, v
 
-    def embedder(place, first):
-        """A function that embeds a thread's rows in place, with the values from `values[first]` on."""
+    return compute_keys, compute_query
 
-        @cuda.jit(device=True)
-        def apply(shared, values, count, first_row, column):
-            for i in range(turns):
-                row = uint32(first_row + uint32(i * passes))
-                if row < count:
-                    at = uint32(place + row * stride + column)
-                    j = 8 * i + first
-                    x = ld4(shared, at)
-                    if half_split:
-                        x = make_float4(x.x, x.z, x.y, x.w)
-                    x = embed(x, values[j], values[j + 1], values[j + 2], values[j + 3])
-                    if half_split:
-                        x = make_float4(x.x, x.z, x.y, x.w)
-                    st4(shared, at, x)
 
-        return apply
+def embedder(shape: Shape, embedding: Embedding, name: str, first: int) -> Any:
+    """A device function that embeds a thread's rows in place, with the values from `values[first]` on."""
+    place, stride, passes, turns = uint32(shape.layout[name]), uint32(shape.width + 16), shape.passes, shape.turns
+    embed, half_split = embedding.embed, embedding.half_split
+
+    @cuda.jit(device=True)
+    def apply(shared, values, count, first_row, column):
+        for i in range(turns):
+            row = uint32(first_row + uint32(i * passes))
+            if row < count:
+                at = uint32(place + row * stride + column)
+                j = 8 * i + first
+                x = ld4(shared, at)
+                if half_split:
+                    x = make_float4(x.x, x.z, x.y, x.w)
+                x = embed(x, values[j], values[j + 1], values[j + 2], values[j + 3])
+                if half_split:
+                    x = make_float4(x.x, x.z, x.y, x.w)
+                st4(shared, at, x)
+
+    return apply
+
+
+def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
+    """embed_tile(...): a thread embeds what it has copied."""
+    width, span, sharers = shape.width, GROUP * shape.cluster, shape.sharers
+    embedded_floats = 8 * shape.turns  # of the rows that a thread embeds at once
+    embeds_query, embeds_keys, begin = embedding.query, embedding.keys, embedding.begin
+    compute_keys, compute_query = embedding_of(shape, embedding)
+    apply_keys, apply_query = embedder(shape, embedding, "keys", 0), embedder(shape, embedding, "query", 4)
+
+    @cuda.jit(device=True)
+    def embed_tile(
+        shared, table, begun, tile, tile_start, key_count, first_position, first_tile, first_row, column, copied_dim,
+        embedded_dim, hdim,
+    ):  # fmt: skip
+        """Embed what a thread has copied of a tile of K, and with the first tile of Q; waits for the copies."""
+        values = cuda.local.array(embedded_floats, float32)
+        next_begun = begun
+        other, dim = column, copied_dim
+        while other < uint32(width) and dim < embedded_dim:
+            now = next_begun
+            next_dim = uint32(dim + uint32(sharers * span))
+            if next_dim < embedded_dim:
+                next_begun = begin(table, next_dim)
+            compute_keys(values, table, tile_start, key_count, first_row, dim, now, hdim)
+            if first_tile:
+                compute_query(values, table, first_position, tile.query_count, key_count, first_row, dim, now, hdim)
+            cp_async_wait()  # waits in the first iteration only
+            if embeds_keys:
+                apply_keys(shared, values, key_count, first_row, other)
+            if embeds_query and first_tile:
+                apply_query(shared, values, tile.query_count, first_row, other)
+            other = uint32(other + uint32(sharers * GROUP))
+            dim = next_dim
+
+    return embed_tile
+
+
+def scaler(shape: Shape) -> Any:
+    """scale_query(shared, scale, count, first_row, column)"""
+    query_at, stride, groups = uint32(shape.layout["query"]), uint32(shape.width + 16), shape.groups
+    queries, passes, sharers = shape.queries, shape.passes, shape.sharers
 
     @cuda.jit(device=True)
     def scale_query(shared, scale, count, first_row, column):
@@ -131,13 +169,4 @@ def tiles_of(shape: Shape, embedding: Embedding) -> Tiles:
                     x = make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale)
                     st4(shared, uint32(at + uint32(group * GROUP)), x)
 
-    return Tiles(
-        copy_query,
-        copy_keys,
-        copy_values,
-        compute_keys,
-        compute_query,
-        embedder(keys_at, 0),
-        embedder(query_at, 4),
-        scale_query,
-    )
+    return scale_query

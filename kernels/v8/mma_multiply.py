@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, float32, uint32
 
@@ -13,38 +13,32 @@ from .mma_shape import GROUP, STEP, Shape
 from .repeat import repeat
 
 
-class Multipliers(NamedTuple):
-    """Device functions that `multipliers` makes."""
+def multiplier(count: int) -> Any:
+    """A device function that multiplies one A fragment by `count` B fragments and adds the products to as many
+    accumulators.
+    """
 
-    score: Any
-    weigh: Any
+    @cuda.jit(device=True)
+    def multiply(c, a, b, at):
+        for j in range(count):
+            old = (c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3])
+            d = mma_m16n8k8_tf32(a, (b[4 * j + at], b[4 * j + at + 1]), old)
+            c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3] = d
+
+    return multiply
 
 
-def multipliers(shape: Shape) -> Multipliers:
-    """The products of a kernel: `score` adds those of a warp's dims, `weigh` rescales its output and adds to it."""
-    layout, keys, width, depth = shape.layout, shape.keys, shape.width, shape.depth
-    query_at, keys_at, values_at = (uint32(layout[name]) for name in ("query", "keys", "values"))
-    weights_at, rescale_at = uint32(layout["weights"]), uint32(layout["rescale"])
-    stride, v_stride, w_stride = uint32(width + 16), uint32(width + 4), uint32(keys + 8)
-    columns, groups, abreast, panels = shape.columns, shape.groups, shape.abreast, shape.panels
-    fragment = sums = 4 * columns
+def scores_by_products(shape: Shape) -> Any:
+    """score(shared, low, high, top, left, first_step, lane_row, member): the products of a warp's dims of Q and K."""
+    query_at, keys_at, stride = uint32(shape.layout["query"]), uint32(shape.layout["keys"]), uint32(shape.width + 16)
+    columns, width, depth, fragment, times_keys = (
+        shape.columns,
+        shape.width,
+        shape.depth,
+        4 * shape.columns,
+        multiplier(shape.columns),
+    )
     unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
-
-    def multiplier(count):
-        """A function that multiplies one A fragment by `count` B fragments and adds the products to as many
-        accumulators.
-        """
-
-        @cuda.jit(device=True)
-        def multiply(c, a, b, at):
-            for j in range(count):
-                old = (c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3])
-                d = mma_m16n8k8_tf32(a, (b[4 * j + at], b[4 * j + at + 1]), old)
-                c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3] = d
-
-        return multiply
-
-    times_keys, times_values = multiplier(columns), multiplier(4)
 
     @cuda.jit(device=True)
     def score_step(shared, low, high, top, left, dim, lane_row, member):
@@ -80,6 +74,31 @@ def multipliers(shape: Shape) -> Multipliers:
         times_keys(low, (uz, lz, uw, lw), bl, 2)
         for i in range(fragment):
             high[i] += large[i]
+
+    @cuda.jit(device=True)
+    def score(shared, low, high, top, left, first_step, lane_row, member):
+        """A warp's part of the scores of a tile, of every `depth`-th step of dims."""
+        for i in range(fragment):
+            low[i] = float32(0.0)
+            high[i] = float32(0.0)
+        dim = first_step
+        while dim < uint32(width):
+            score_step(shared, low, high, top, left, dim, lane_row, member)
+            if unroll > 1:
+                score_step(shared, low, high, top, left, uint32(dim + uint32(STEP * depth)), lane_row, member)
+            if unroll > 2:
+                score_step(shared, low, high, top, left, uint32(dim + uint32(2 * STEP * depth)), lane_row, member)
+                score_step(shared, low, high, top, left, uint32(dim + uint32(3 * STEP * depth)), lane_row, member)
+            dim = uint32(dim + uint32(STEP * depth * unroll))
+
+    return score
+
+
+def output_by_products(shape: Shape) -> Any:
+    """weigh(shared, acc, panel, top, lane_row, member): rescale a warp's output and add weights times values."""
+    values_at, weights_at, rescale_at = (uint32(shape.layout[name]) for name in ("values", "weights", "rescale"))
+    keys, v_stride, w_stride = shape.keys, uint32(shape.width + 4), uint32(shape.keys + 8)
+    groups, abreast, times_values = shape.groups, shape.abreast, multiplier(4)
 
     @cuda.jit(device=True)
     def weigh_step(shared, acc, p, group, top, key, lane_row, member):
@@ -141,20 +160,4 @@ def multipliers(shape: Shape) -> Multipliers:
                     weigh_step(shared, acc, p, group, top, uint32(key + uint32(STEP)), lane_row, member)
                 key = uint32(key + uint32(STEP if keys % (2 * STEP) else 2 * STEP))
 
-    @cuda.jit(device=True)
-    def score(shared, low, high, top, left, first_step, lane_row, member):
-        """A warp's part of the scores of a tile, of every `depth`-th step of dims."""
-        for i in range(sums):
-            low[i] = float32(0.0)
-            high[i] = float32(0.0)
-        dim = first_step
-        while dim < uint32(width):
-            score_step(shared, low, high, top, left, dim, lane_row, member)
-            if unroll > 1:
-                score_step(shared, low, high, top, left, uint32(dim + uint32(STEP * depth)), lane_row, member)
-            if unroll > 2:
-                score_step(shared, low, high, top, left, uint32(dim + uint32(2 * STEP * depth)), lane_row, member)
-                score_step(shared, low, high, top, left, uint32(dim + uint32(3 * STEP * depth)), lane_row, member)
-            dim = uint32(dim + uint32(STEP * depth * unroll))
-
-    return Multipliers(score, repeat(weigh_panel, panels))
+    return repeat(weigh_panel, shape.panels)

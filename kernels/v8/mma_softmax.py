@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
@@ -15,19 +15,13 @@ from .schedule import visible_to
 from .softmax import LOWEST, add_weights, inverse_of, rescaling, weight_of
 
 
-class Softmax(NamedTuple):
-    """Device functions that `softmax_of` makes. The row max, the row sum and what it lost are in shared memory.
+def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any, Any]:
+    """Device functions of a kernel. The row max, the row sum and what it lost are in shared memory.
 
     begin(shared, tid)
     weigh(shared, tile, table, warp_id, lane_id, tile_start, ceiling, last_key, q_offset, causal): the weights of a tile
         from the parts of its scores, sent to all blocks with the factors that rescale the output
     """
-
-    begin: Any
-    weigh: Any
-
-
-def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Softmax:
     cluster, keys, rows, layout = shape.cluster, shape.keys, shape.rows, shape.layout
     parts_at, weights_at, rescale_at = (uint32(layout[name]) for name in ("parts", "weights", "rescale"))
     running_at, w_stride = uint32(layout["running"]), uint32(keys + 8)
@@ -100,4 +94,4 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Softmax:
                 send_weights(shared, uint32(rescale_at + uint32(2) * row), lane_id, correction, inverse_of(row_sum))
             own += uint32(warps)
 
-    return Softmax(begin, weigh)
+    return begin, weigh

@@ -27,7 +27,7 @@ from ..version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .launch import listed, numbers, tensors
 from .portable_output import output_of
-from .portable_score import Place, scores_of
+from .portable_score import Place, query_of, scores_of
 from .portable_shape import BLOCK, Shape, choose
 from .portable_softmax import Rows, softmax_of
 from .softmax import greatest_weight
@@ -38,9 +38,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     queries, each, lanes, across, keys = shape.queries, shape.each, shape.lanes, shape.across, shape.keys
     columns, query_at, of_batch = shape.columns, uint32(shape.layout["query"]), embedding.of_batch
     key_floats, value_floats, outputs = 4 * each, 4 * BLOCK, 4 * queries
-    query_floats = 4 * -(-queries * shape.slice // 4 // shape.threads)
+    query_floats = shape.query_floats
     rows_each = -(-queries // (shape.threads // 32))  # rows for which a warp computes the softmax
-    fetch, place, load_keys, score = scores_of(shape, embedding)
+    fetch, place = query_of(shape, embedding)
+    load_keys, score = scores_of(shape, embedding, fetch, place)
     begin_rows, softmax = softmax_of(shape, embedding)
     load_values, weigh, join = output_of(shape)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, float32, uint32
 
@@ -13,30 +13,10 @@ from .portable_shape import BLOCK, Shape
 from .repeat import repeat
 
 
-class Output(NamedTuple):
-    """Device functions that `output_of` makes.
-
-    load_values: the first values of a stream of V
-    weigh(...): the output of a tile, in registers where a thread has dims for all, else in global memory
-    join(...): the sum of what groups of threads hold in registers, stored
-    """
-
-    load_values: Any
-    weigh: Any
-    join: Any
-
-
-def output_of(shape: Shape) -> Output:
-    """The output functions of a kernel. A thread has four dims of the output, for all queries of the tile."""
-    queries, hdim, keys, layout, stride = shape.queries, shape.hdim, shape.keys, shape.layout, uint32(shape.stride)
-    query_at, scores_at, rescale_at, inverse_at = (
-        uint32(layout[name]) for name in ("query", "scores", "rescale", "inverse")
-    )
-    threads, columns, ahead = shape.threads, shape.columns, shape.ahead
-    resident, groups = hdim <= 4 * threads, threads // columns  # groups of threads that take different keys
-    value_floats, outputs = 4 * BLOCK, 4 * queries
-
-    load_values = rows_loader(BLOCK, loader_of(False), hdim)
+def row_functions(shape: Shape) -> tuple[Any, ...]:
+    """Device functions for all queries of a thread's four dims: weigh a block of values, rescale, recall, store."""
+    queries, stride, layout = shape.queries, uint32(shape.stride), shape.layout
+    rescale_at, inverse_at = uint32(layout["rescale"]), uint32(layout["inverse"])
 
     @cuda.jit(device=True)
     def weigh_row(i, acc, values, shared, at):
@@ -71,6 +51,14 @@ def output_of(shape: Shape) -> Output:
             )
             st4(out_tile, uint32(uint32(i) * pitch + dim), x)
 
+    return tuple(repeat(row, queries) for row in (weigh_row, rescale_row, recall_row, store_row))
+
+
+def joiner(shape: Shape, store: Any) -> Any:
+    """join(...): the sum of what groups of threads hold in registers, stored."""
+    queries, hdim, threads, columns = shape.queries, shape.hdim, shape.threads, shape.columns
+    query_at, resident, groups = uint32(shape.layout["query"]), hdim <= 4 * threads, threads // columns
+
     @cuda.jit(device=True)
     def give_row(i, acc, shared, at):
         at = uint32(at + uint32(i * 2 * threads))
@@ -84,9 +72,44 @@ def output_of(shape: Shape) -> Output:
         acc[4 * i + 2] += x.z
         acc[4 * i + 3] += x.w
 
-    weigh_block = repeat(weigh_row, queries)
-    rescale, recall, store = (repeat(row, queries) for row in (rescale_row, recall_row, store_row))
     give, take = repeat(give_row, queries), repeat(take_row, queries)
+
+    @cuda.jit(device=True)
+    def join(shared, acc, out_tile, out_pitch, query_count, tid, group, column):
+        if resident:
+            count = groups // 2
+            at = uint32(query_at + uint32(4) * tid)
+            while count > 0:
+                if group >= uint32(count) and group < uint32(2 * count):
+                    give(acc, shared, uint32(at - uint32(4 * count * columns)))
+                cuda.syncthreads()
+                if group < uint32(count):
+                    take(acc, shared, at)
+                cuda.syncthreads()
+                count //= 2
+            if group == 0 and column < uint32(hdim):
+                store(acc, shared, out_tile, out_pitch, query_count, column, True)
+
+    return join
+
+
+def output_of(shape: Shape) -> tuple[Any, Any, Any]:
+    """The output functions of a kernel. A thread has four dims of the output, for all queries of the tile.
+
+    load_values: the first values of a stream of V
+    weigh(...): the output of a tile, in registers where a thread has dims for all, else in global memory
+    join(...)
+    """
+    hdim, keys, columns, ahead, scores_at = (
+        shape.hdim,
+        shape.keys,
+        shape.columns,
+        shape.ahead,
+        uint32(shape.layout["scores"]),
+    )
+    resident, groups = hdim <= 4 * shape.threads, shape.threads // columns  # groups of threads that take different keys
+    value_floats, outputs, load_values = 4 * BLOCK, 4 * shape.queries, rows_loader(BLOCK, loader_of(False), hdim)
+    weigh_block, rescale, recall, store = row_functions(shape)
 
     @cuda.jit(device=True)
     def weigh(
@@ -126,20 +149,4 @@ def output_of(shape: Shape) -> Output:
                 store(acc, shared, out_tile, out_pitch, query_count, dim, done)
             dim = uint32(dim + uint32(4 * columns))
 
-    @cuda.jit(device=True)
-    def join(shared, acc, out_tile, out_pitch, query_count, tid, group, column):
-        if resident:
-            count = groups // 2
-            at = uint32(query_at + uint32(4) * tid)
-            while count > 0:
-                if group >= uint32(count) and group < uint32(2 * count):
-                    give(acc, shared, uint32(at - uint32(4 * count * columns)))
-                cuda.syncthreads()
-                if group < uint32(count):
-                    take(acc, shared, at)
-                cuda.syncthreads()
-                count //= 2
-            if group == 0 and column < uint32(hdim):
-                store(acc, shared, out_tile, out_pitch, query_count, column, True)
-
-    return Output(load_values, weigh, join)
+    return load_values, weigh, joiner(shape, store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, float32, int32, uint32, uint64
 
@@ -76,31 +76,11 @@ def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
     return load
 
 
-class Scores(NamedTuple):
-    """Device functions that `scores_of` makes.
-
-    fetch, place: load a slice of the queries; embed, scale and store it
-    load_keys: the first values of a stream of keys
-    score(...) -> the buffer of the queries' slice: the scores of a tile of keys, to shared memory
-    """
-
-    fetch: Any
-    place: Any
-    load_keys: Any
-    score: Any
-
-
-def scores_of(shape: Shape, embedding: Embedding) -> Scores:
-    """The score functions of a kernel."""
-    queries, hdim, each, lanes, layout = shape.queries, shape.hdim, shape.each, shape.lanes, shape.layout
-    keys, step, width, staged, stride = shape.keys, shape.step, shape.width, shape.slice, uint32(shape.stride)
-    query_at, scores_at, threads, ahead = uint32(layout["query"]), uint32(layout["scores"]), shape.threads, shape.ahead
-    sliced, quads, own = staged < width, staged // 4, queries * each // lanes  # scores that a thread ends up with
-    turns = -(-queries * quads // threads)
-    sums, key_floats, query_floats = queries * each, 4 * each, 4 * turns
-    embeds_query, embeds_keys = embedding.query, embedding.keys
-    begin, prepare, embed = embedding.begin, embedding.prepare, embedding.embed
-    load_pairs = loader_of(embedding.half_split)
+def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
+    """fetch, place: load a slice of the queries; embed, scale and store it."""
+    queries, hdim, threads, quads = shape.queries, shape.hdim, shape.threads, shape.slice // 4
+    turns, load_pairs = -(-queries * quads // threads), loader_of(embedding.half_split)
+    embeds_query, begin, prepare, embed = embedding.query, embedding.begin, embedding.prepare, embedding.embed
 
     @cuda.jit(device=True)
     def fetch_quad(i, values, q_tile, pitch, query_count, first_dim, embedded_dim):
@@ -125,7 +105,41 @@ def scores_of(shape: Shape, embedding: Embedding) -> Scores:
         if queries * quads % threads == 0 or quad < uint32(queries * quads):
             st4(shared, uint32(buffer + uint32(4) * quad), x)
 
-    fetch, place = repeat(fetch_quad, turns), repeat(place_quad, turns)
+    return repeat(fetch_quad, turns), repeat(place_quad, turns)
+
+
+def scores_sink(shape: Shape) -> Any:
+    """A device function that stores a thread's sums in the tile of scores."""
+    queries, each, scores_at, stride = shape.queries, shape.each, uint32(shape.layout["scores"]), uint32(shape.stride)
+    own = queries * each // shape.lanes  # scores that a thread ends up with
+    together = min(own, each, 4)  # adjacent scores
+
+    @cuda.jit(device=True)
+    def store_scores(shared, sums_of, place):
+        for i in range(own // together):
+            index = uint32(place.member * uint32(own) + uint32(i * together))
+            row = uint32(place.part * uint32(queries) + index // uint32(each))
+            at = uint32(scores_at + row * stride + place.first_key + index % uint32(each))
+            j = i * together
+            if together == 4:
+                st4(shared, at, make_float4(sums_of[j], sums_of[j + 1], sums_of[j + 2], sums_of[j + 3]))
+            elif together == 2:
+                st2(shared, at, sums_of[j], sums_of[j + 1])
+            else:
+                shared[at] = sums_of[i]
+
+    return store_scores
+
+
+def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tuple[Any, Any]:
+    """load_keys: the first values of a stream of keys; score(...) -> the buffer of the queries' slice: the scores of a
+    tile of keys, to shared memory.
+    """
+    queries, hdim, each, keys, step = shape.queries, shape.hdim, shape.each, shape.keys, shape.step
+    width, staged, query_at, ahead = shape.width, shape.slice, uint32(shape.layout["query"]), shape.ahead
+    sliced, sums, key_floats, query_floats = staged < width, queries * each, 4 * each, shape.query_floats
+    embeds_keys, begin, prepare, embed = embedding.keys, embedding.begin, embedding.prepare, embedding.embed
+    load_pairs, store_scores = loader_of(embedding.half_split), scores_sink(shape)
 
     load_keys = rows_loader(each, load_pairs, hdim)
 
@@ -148,22 +162,7 @@ def scores_of(shape: Shape, embedding: Embedding) -> Scores:
             sums[i * each + j] = x.w * values[4 * j + 3] + total
 
     embed_keys, multiply = repeat(embed_key, each), repeat(multiply_row, queries)
-    reduce = _reduction(sums, lanes)
-    together = min(own, each, 4)  # adjacent scores
-
-    @cuda.jit(device=True)
-    def store_scores(shared, sums_of, place):
-        for i in range(own // together):
-            index = uint32(place.member * uint32(own) + uint32(i * together))
-            row = uint32(place.part * uint32(queries) + index // uint32(each))
-            at = uint32(scores_at + row * stride + place.first_key + index % uint32(each))
-            j = i * together
-            if together == 4:
-                st4(shared, at, make_float4(sums_of[j], sums_of[j + 1], sums_of[j + 2], sums_of[j + 3]))
-            elif together == 2:
-                st2(shared, at, sums_of[j], sums_of[j + 1])
-            else:
-                shared[at] = sums_of[i]
+    reduce = _reduction(sums, shape.lanes)
 
     @cuda.jit(device=True)
     def score(
@@ -212,4 +211,4 @@ def scores_of(shape: Shape, embedding: Embedding) -> Scores:
         store_scores(shared, sums_of, thread)
         return buffer
 
-    return Scores(fetch, place, load_keys, score)
+    return load_keys, score

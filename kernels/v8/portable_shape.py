@@ -88,6 +88,11 @@ class Shape:
         return self.width if self.queries * self.width <= QUERY_FLOATS else QUERY_FLOATS // 2 // self.queries
 
     @property
+    def query_floats(self) -> int:
+        """Of a slice of the queries, for a thread."""
+        return 4 * -(-self.queries * self.slice // 4 // self.threads)
+
+    @property
     def columns(self) -> int:
         """Threads that share the dims of the output; the others take different keys."""
         return min(max(power_of_two(-(-self.hdim // 4)), self.threads * BLOCK // self.keys), self.threads)

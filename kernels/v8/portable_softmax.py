@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
@@ -15,19 +15,13 @@ from .softmax import LOWEST, inverse_of, rescaling, weight_of
 Rows = namedtuple("Rows", "row_max row_sum")  # float32[rows of a warp] each
 
 
-class Softmax(NamedTuple):
-    """Device functions that `softmax_of` makes.
+def softmax_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
+    """Device functions of a kernel.
 
     begin(rows)
     weigh(shared, rows, table, bias_head, warp_id, lane_id, first_position, query_count, tile_start, last_key, ceiling,
         causal): scores to weights, and for each row what rescales the output and the inverse of the row sum
     """
-
-    begin: Any
-    weigh: Any
-
-
-def softmax_of(shape: Shape, embedding: Embedding) -> Softmax:
     queries, keys, depth, layout, stride = shape.queries, shape.keys, shape.depth, shape.layout, uint32(shape.stride)
     scores_at, rescale_at, inverse_at = (uint32(layout[name]) for name in ("scores", "rescale", "inverse"))
     warps = shape.threads // 32
@@ -104,4 +98,4 @@ def softmax_of(shape: Shape, embedding: Embedding) -> Softmax:
             rows.row_sum[i] = corrections[i] * rows.row_sum[i] + warp_sum(tile_sum)
         store_rows(shared, s, rows, corrections, warp_id, lane_id)
 
-    return Softmax(begin, weigh)
+    return begin, weigh

@@ -12,7 +12,7 @@ from typing import Any
 from numba import cuda, int32, uint32
 
 from ..device.cluster import cluster_rank
-from ..device.rows import quotient
+from ..device.rows import quotient, rows_of
 from .mma_shape import GROUP
 
 # rank: of the block in its cluster; it owns groups of dims from `first_dim` on. shared_head and bias_head count KV and
@@ -44,6 +44,24 @@ def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
         return Tile(rank, batch, kv_head, head, shared_head, bias_head, first_query, query_count, first_dim)
 
     return tile
+
+
+@cuda.jit(device=True)
+def lanes():
+    """Of this thread: its number, warp, and lane; the row and the member of four lanes that it has in a fragment."""
+    tid = uint32(cuda.threadIdx.x)
+    lane_id = tid % uint32(32)
+    return tid, tid // uint32(32), lane_id, lane_id // uint32(4), lane_id % uint32(4)
+
+
+@cuda.jit(device=True)
+def tensors_of(tile, q, k, v, out):
+    """The tile of q, the heads of k and v, and the tile of out."""
+    q_tile = rows_of(q, tile.batch, tile.head, tile.first_query)
+    out_tile = rows_of(out, tile.batch, tile.head, tile.first_query)
+    k_head = rows_of(k, tile.batch, tile.kv_head, uint32(0))
+    v_head = rows_of(v, tile.batch, tile.kv_head, uint32(0))
+    return q_tile, k_head, v_head, out_tile
 
 
 @cuda.jit(device=True)

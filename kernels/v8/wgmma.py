@@ -25,75 +25,45 @@ from ..constants import FLOAT, FLOATS, INT, INTS, UINT
 from ..device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
 from ..device.cluster import cluster_wait
 from ..device.reduce import FULL_MASK
-from ..device.rows import ROWS as TENSOR
-from ..device.rows import rows_of
+from ..device.rows import ROWS
 from ..device.vector import advance
-from ..device.wgmma import WARPGROUP, fence_products
+from ..device.wgmma import fence_products
 from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .launch import launch, listed
 from .mma_shape import COPIERS, GROUP
-from .schedule import tile_of_block, visible_keys
-from .wgmma_copy import copiers
-from .wgmma_embed import embedders, turning
-from .wgmma_multiply import multipliers
-from .wgmma_phases import TILE_ALIGNMENT, exchange_of, output_of, parts_of, scores_of
-from .wgmma_prerotate import COUNTERS, prerotation
+from .schedule import lanes, tensors_of, tile_of_block, visible_keys
+from .wgmma_copy import key_copier, query_placer, value_copier
+from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, tile_embedder, turning
+from .wgmma_multiply import output_by_products
+from .wgmma_phases import TILE_ALIGNMENT, exchange_of, name_of, output_of, parts_of, places_of, scores_of
+from .wgmma_prerotate import COUNTERS, end_prerotation, prerotation
 from .wgmma_shape import KEYS, Shape, choose
 from .wgmma_softmax import Rows, softmax_of
 from .wgmma_stream import make_kernel as stream
 
 
-def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
-    """The attention kernel for that shape and embedding; `paired` groups of a slice may have embedded dims."""
-    cluster, queries, threads, warpgroups, once = (
-        shape.cluster, shape.queries, shape.threads, shape.warpgroups, shape.once
-    )  # fmt: skip
-    rows, groups, span = shape.rows, shape.groups, GROUP * cluster
-    per_warp = -(-rows // (threads // 32))
-    size, lane_dims = queries // 2, 2 * shape.abreast
-    outputs, begun_floats, raw_floats = shape.panels * shape.abreast * size, 4 * groups, 4 * shape.query_turns * groups
-    embeds_query, embeds_keys, half_split = embedding.query, embedding.keys and not once, embedding.half_split
-    halves = half_split and not once  # the halves of a pair are apart in shared memory
-    of_batch = embedding.of_batch
-    copy_keys, copy_values, place_query = copiers(shape, halves, paired)
-    embedded_by = embedders(shape, embedding, paired)
-    load_query, pair_query, begin_dims, embed_query, begin_keys = embedded_by[:5]
-    products = multipliers(shape, ahead=shape.blocks == 1)  # loads ahead take registers
-    weigh = products.weigh
-    sends = exchange_of(shape)
-    start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
-    begin_rows, softmax = softmax_of(shape, embedding, sends)
-    begin_together, embed_together, await_together, end_together = prerotation(shape, embedded_by.embed_tile)
-    scores_of_tile = scores_of(shape, embedding, paired, embedded_by, products)
-    tile_of, send_parts, store_output = tile_of_block(cluster, queries), parts_of(shape, sends), output_of(shape)
+def prologue_of(shape: Shape, embedding: Embedding, paired: int, begin_keys: Any, copy_keys: Any) -> Any:
+    """A device function that embeds and splits Q and starts to copy the first tile of K, with `once` of embedded keys.
 
-    def attention(
-        q, k, v, out, table, k_embedded, states,
-        kv_heads, heads_reciprocal, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
+    It returns the keys to read, their pitch, the counters of these keys, and the blocks that are past the wait.
+    """
+    once, half_split, threads, groups = shape.once, embedding.half_split, shape.threads, shape.groups
+    span, raw_floats, begun_floats = GROUP * shape.cluster, 4 * shape.query_turns * groups, 4 * groups
+    embeds_query, embeds_keys = embedding.query, embedding.keys and not once
+    load_query = loader(shape, half_split, paired, shape.query_turns)
+    pair_query = pairer(groups, paired, shape.query_turns)
+    begin_dims, embed_query = beginner(shape, embedding, paired), query_embedder(shape, embedding)
+    place_query = query_placer(shape, half_split and not once, paired)
+    start_exchange = exchange_of(shape).start
+    begin_together, embed_together, await_together = prerotation(shape, tile_embedder(shape, embedding, paired))
+
+    @cuda.jit(device=True)
+    def prologue(
+        shared, begun, q_tile, q_pitch, k_head, k_pitch, k_embedded, table, states, tile, tid, warp_id, warpgroup,
+        member, owned, last_key, seq_k, hdim, embedded_dim, q_offset, softmax_scale,
     ):  # fmt: skip
-        shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
-        tid = uint32(cuda.threadIdx.x)
-        warp_id = tid // uint32(32)
-        lane_id = tid % uint32(32)
-        lane_row = lane_id // uint32(4)
-        member = lane_id % uint32(4)
-        warpgroup = uint32(0)
-        if warpgroups > 1:
-            # broadcast from one lane, so that the compiler knows it is uniform
-            warpgroup = uint32(cuda.shfl_sync(FULL_MASK, int32(tid // uint32(WARPGROUP)), 0))
-        tile = tile_of(kv_heads, heads_reciprocal, seq_q)
-        first_dim, query_count = tile.first_dim, tile.query_count
-        first_row = uint32(tile.rank * uint32(rows))  # that the block owns
-        owned = min(uint32(rows), max(uint32(queries), first_row) - first_row)
-        if of_batch is not None:
-            table = of_batch(table, tile.batch)
-        q_tile = rows_of(q, tile.batch, tile.head, tile.first_query)
-        out_tile = rows_of(out, tile.batch, tile.head, tile.first_query)
-        k_head = rows_of(k, tile.batch, tile.kv_head, uint32(0))
-        v_head = rows_of(v, tile.batch, tile.kv_head, uint32(0))
-        k_pitch = k.row
-        last_key = visible_keys(tile, seq_k, q_offset, causal)
+        first_dim, query_count, counters, served = tile.first_dim, tile.query_count, states, int32(0)
         first_warp = cuda.shfl_sync(FULL_MASK, int32(warp_id), 0) == 0
         if once:
             counters, taken, done = begin_together(states, tile, tid)
@@ -106,9 +76,8 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             if once:
                 column = turning(column)  # the order in which blocks have stored K
         raw = cuda.local.array(raw_floats, float32)
-        begun = cuda.local.array(8, float32)
         begun_query = cuda.local.array(begun_floats, float32)
-        load_query(raw, q_tile, q.row, query_count, first_dim, embedded_dim, hdim)
+        load_query(raw, q_tile, q_pitch, query_count, first_dim, embedded_dim, hdim)
         if half_split and once:
             pair_query(raw)
         if embeds_keys:
@@ -140,11 +109,46 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             served = await_together(counters, done, first_warp, tid, seq_k)
             copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, embedded_dim, hdim)
             cp_async_commit()
+        return k_head, k_pitch, counters, served
 
-        # This thread's part of the scores, two keys, and of the output.
-        key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
-        dim = uint32((warp_id % uint32(4) * uint32(8) + lane_row) * uint32(lane_dims))
-        slot = uint32(tile.rank * uint32(warpgroups) + warpgroup)
+    return prologue
+
+
+def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
+    """The attention kernel for that shape and embedding; `paired` groups of a slice may have embedded dims."""
+    cluster, once, per_warp, size = shape.cluster, shape.once, shape.rows_of_warp, shape.queries // 2
+    outputs, of_batch = shape.panels * shape.abreast * size, embedding.of_batch
+    halves = embedding.half_split and not once  # the halves of a pair are apart in shared memory
+    copy_keys, copy_values = key_copier(shape, halves, paired), value_copier(shape)
+    begin_keys, embed_keys = key_embedder(shape, embedding)
+    prologue = prologue_of(shape, embedding, paired, begin_keys, copy_keys)
+    scores_of_tile = scores_of(shape, embedding, paired, begin_keys, embed_keys)
+    weigh = output_by_products(shape, ahead=shape.blocks == 1)  # loads ahead take registers
+    sends = exchange_of(shape)
+    await_parts, await_weights = sends.await_parts, sends.await_weights
+    begin_rows, softmax = softmax_of(shape, embedding, sends)
+    tile_of, send_parts, store_output = tile_of_block(cluster, shape.queries), parts_of(shape, sends), output_of(shape)
+    warpgroup_of, place, owned_rows = places_of(shape)
+
+    def attention(
+        q, k, v, out, table, k_embedded, states,
+        kv_heads, heads_reciprocal, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
+    ):  # fmt: skip
+        shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
+        tid, warp_id, lane_id, lane_row, member = lanes()
+        warpgroup = warpgroup_of(tid)
+        tile = tile_of(kv_heads, heads_reciprocal, seq_q)
+        first_dim, owned = tile.first_dim, owned_rows(tile.rank)
+        if of_batch is not None:
+            table = of_batch(table, tile.batch)
+        q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
+        last_key = visible_keys(tile, seq_k, q_offset, causal)
+        begun = cuda.local.array(8, float32)
+        k_head, k_pitch, counters, served = prologue(
+            shared, begun, q_tile, q.row, k_head, k.row, k_embedded, table, states, tile, tid, warp_id, warpgroup,
+            member, owned, last_key, seq_k, hdim, embedded_dim, q_offset, softmax_scale,
+        )  # fmt: skip
+        key, dim, slot = place(warp_id, lane_row, tile.rank, warpgroup)
         acc = cuda.local.array(outputs, float32)
         for i in range(outputs):
             acc[i] = float32(0.0)
@@ -198,18 +202,17 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             weigh(shared, uint32(0), acc, warpgroup, dim, member)
             tile_start = next_start
 
-        store_output(shared, acc, out_tile, out.row, query_count, first_dim, warpgroup, dim, member, hdim)
+        store_output(shared, acc, out_tile, out.row, tile.query_count, first_dim, warpgroup, dim, member, hdim)
         if once:
-            end_together(counters, served, tid)
+            end_prerotation(counters, served, tid)
 
-    name = f"{shape.name}_{embedding.name}" + f"_{paired}_paired" * (paired < groups)
-    attention.__name__ = attention.__qualname__ = name
+    attention.__name__ = attention.__qualname__ = name_of(shape, embedding, paired)
     return attention
 
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, paired: int) -> Kernel:
-    signature = (TENSOR,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 6 + (INT, UINT, FLOAT)
+    signature = (ROWS,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 6 + (INT, UINT, FLOAT)
     make = stream if shape.streams else make_kernel
     return Kernel(
         make(shape, embedding, paired),

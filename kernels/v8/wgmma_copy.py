@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, uint32
 
@@ -23,40 +23,35 @@ def exchanged(column, row):
     return uint32(column ^ row % uint32(4) * uint32(8))
 
 
-class Copies(NamedTuple):
-    """Device functions that `copiers` makes."""
-
-    keys: Any
-    values: Any
-    query: Any
-
-
-def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
-    """The copy functions of a kernel. With `halves`, the first `paired` groups of K keep halves of pairs apart."""
-    layout, stride, groups = shape.layout, uint32(shape.width), shape.groups
-    queries, passes, query_turns = shape.queries, shape.passes, shape.query_turns
-    query_at, keys_at = uint32(layout["query"]), uint32(layout["keys"])
-    values_at = keys_at if shape.streams else uint32(layout["values"])
-    tile, query_low = uint32(queries * TERMS), uint32(queries * shape.width)
+def copier(shape: Shape, place_at: int) -> Any:
+    """A device function that starts to copy a slice of a tile of K or V to float `place_at` of shared memory."""
+    place, stride, groups, passes = uint32(place_at), uint32(shape.width), shape.groups, shape.passes
     span = GROUP * shape.cluster  # from one group of a slice to the next
 
-    def copier(place):
-        """A function that starts to copy a slice of a tile of K or V to `place`."""
+    @cuda.jit(device=True)
+    def copy(shared, buffer, source, pitch, count, first_dim, embedded_dim, hdim):
+        """`count` rows exist; the others, and dims past hdim, become 0. `buffer` is the offset of the tile."""
+        lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+        first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
+        for i in range(KEYS // passes):
+            row = uint32(first_row + uint32(i * passes))
+            to = uint32(place + buffer + row * stride + exchanged(lane, row))
+            row_start = advance(source, uint32(row * pitch + first_dim + lane))
+            for group in range(groups):
+                there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
+                cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
 
-        @cuda.jit(device=True)
-        def copy(shared, buffer, source, pitch, count, first_dim, embedded_dim, hdim):
-            """`count` rows exist; the others, and dims past hdim, become 0. `buffer` is the offset of the tile."""
-            lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-            first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-            for i in range(KEYS // passes):
-                row = uint32(first_row + uint32(i * passes))
-                to = uint32(place + buffer + row * stride + exchanged(lane, row))
-                row_start = advance(source, uint32(row * pitch + first_dim + lane))
-                for group in range(groups):
-                    there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
-                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+    return copy
 
-        return copy
+
+def value_copier(shape: Shape) -> Any:
+    return copier(shape, shape.values_at)
+
+
+def key_copier(shape: Shape, halves: bool, paired: int) -> Any:
+    """As `copier`. With `halves`, the first `paired` groups keep the halves of pairs apart."""
+    keys_at, stride, groups, passes = uint32(shape.layout["keys"]), uint32(shape.width), shape.groups, shape.passes
+    span = GROUP * shape.cluster
 
     @cuda.jit(device=True)
     def copy_halves(shared, buffer, source, pitch, count, first_dim, embedded_dim, hdim):
@@ -76,6 +71,14 @@ def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
                 else:
                     there = there and uint32(first_dim + lane + more) < hdim
                 cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, there)
+
+    return copy_halves if halves else copier(shape, shape.layout["keys"])
+
+
+def query_placer(shape: Shape, halves: bool, paired: int) -> Any:
+    """A device function that splits a thread's part of Q into shared memory, where `key_copier` has the same halves."""
+    queries, groups, passes, query_turns = shape.queries, shape.groups, shape.passes, shape.query_turns
+    query_at, tile, query_low = uint32(shape.layout["query"]), uint32(queries * TERMS), uint32(queries * shape.width)
 
     @cuda.jit(device=True)
     def store_split(shared, at, low, value):
@@ -106,4 +109,4 @@ def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
                         start = apart_at if group < paired else at
                         store_split(shared, uint32(start + uint32(group) * tile), query_low, value)
 
-    return Copies(copy_halves if halves else copier(keys_at), copier(values_at), place_query)
+    return place_query

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, float32, uint32
 
@@ -14,39 +14,18 @@ from .repeat import repeat
 from .wgmma_copy import STEP, exchanged
 from .wgmma_shape import KEYS, Shape
 
-
-class Multipliers(NamedTuple):
-    """Device functions that `multipliers` makes."""
-
-    load_keys: Any
-    score: Any
-    weigh: Any
+# Two sums of 16 terms: of one product, or of two side by side.
+LONG = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
+WIDE = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 1)]
 
 
-def multipliers(shape: Shape, ahead: bool) -> Multipliers:
-    """The product functions of a kernel: keys, as loaded by `load_keys`, by Q; values by weights.
-
-    With `ahead`, the next fragments of V are loaded while products run.
-    """
-    queries, width, layout = shape.queries, shape.width, shape.layout
-    warpgroups, abreast, panels = shape.warpgroups, shape.abreast, shape.panels
-    query_at, weights_at, keys_at = (uint32(at) for at in (layout["query"], shape.weights_at, layout["keys"]))
-    values_at = keys_at if shape.streams else uint32(layout["values"])
-    rescale_at = uint32(layout["rescale"])
-    stride, tile = uint32(width), uint32(queries * TERMS)
-    query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
+def scores_by_products(shape: Shape) -> tuple[Any, Any]:
+    """The scores of a kernel: load_keys, a fragment of K to registers, and score, its products with Q."""
+    queries, layout, stride = shape.queries, shape.layout, uint32(shape.width)
+    query_at, keys_at, query_low = uint32(layout["query"]), uint32(layout["keys"]), uint32(queries * shape.width)
+    tile = uint32(queries * TERMS)
     size, both = queries // 2, queries  # accumulators per thread of one product, and of two
-    panel_dims = abreast * ROWS
-    apart = shape.apart
-
-    # Two sums of 16 terms: of one product, or of two side by side.
-    long = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
-    wide = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 1)]
-    start_scores, finish_scores = batch(queries, three_products(long))
-    start_output, finish_output = batch(queries, three_products(long if abreast == 1 else wide))
-    keys_a_step = 2 * STEP // abreast
-    steps = KEYS // keys_a_step
-    tile_outputs = abreast * size
+    start_scores, finish_scores = batch(queries, three_products(LONG))
 
     @cuda.jit(device=True)
     def load_keys(shared, buffer, x, group, key, member):
@@ -81,6 +60,51 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
         finish_scores(new)
         for i in range(size):
             scores[i] += new[i] + new[size + i]
+
+    return load_keys, score
+
+
+def rescaler(shape: Shape) -> Any:
+    """A device function that rescales a panel of the output and adds the tile's part, if that has an accumulator of its
+    own.
+    """
+    queries, abreast, apart, size = shape.queries, shape.abreast, shape.apart, shape.queries // 2
+    rescale_at = uint32(shape.layout["rescale"])
+
+    @cuda.jit(device=True)
+    def rescale(acc, totals, first, shared, member):
+        for j in range(queries // 8):
+            x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
+            for side in range(abreast):
+                at = side * size + 4 * j
+                i = first + at
+                if apart:
+                    acc[i] = acc[i] * x.x + totals[at]
+                    acc[i + 1] = acc[i + 1] * x.z + totals[at + 1]
+                    acc[i + 2] = acc[i + 2] * x.x + totals[at + 2]
+                    acc[i + 3] = acc[i + 3] * x.z + totals[at + 3]
+                else:
+                    acc[i] *= x.x
+                    acc[i + 1] *= x.z
+                    acc[i + 2] *= x.x
+                    acc[i + 3] *= x.z
+
+    return rescale
+
+
+def output_by_products(shape: Shape, ahead: bool) -> Any:
+    """weigh(shared, buffer, acc, warpgroup, dim, member): a tile's part of the output, values by weights.
+
+    With `ahead`, the next fragments of V are loaded while products run.
+    """
+    queries, width, warpgroups, abreast = shape.queries, shape.width, shape.warpgroups, shape.abreast
+    weights_at, values_at, rescale = uint32(shape.weights_at), uint32(shape.values_at), rescaler(shape)
+    stride, tile, weights_low = uint32(width), uint32(queries * TERMS), uint32(queries * KEYS)
+    size, both = queries // 2, queries  # accumulators per thread of one product, and of two
+    panel_dims, apart, tile_outputs = abreast * ROWS, shape.apart, abreast * size
+    start_output, finish_output = batch(queries, three_products(LONG if abreast == 1 else WIDE))
+    keys_a_step = 2 * STEP // abreast
+    steps = KEYS // keys_a_step
 
     @cuda.jit(device=True)
     def load_values(shared, buffer, a, al, column, step, member):
@@ -122,25 +146,6 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
         start_step(shared, new, a, al, step)
 
     @cuda.jit(device=True)
-    def rescale(acc, totals, first, shared, member):
-        """Rescale a panel of the output and add the tile's part, if that has an accumulator of its own."""
-        for j in range(queries // 8):
-            x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
-            for side in range(abreast):
-                at = side * size + 4 * j
-                i = first + at
-                if apart:
-                    acc[i] = acc[i] * x.x + totals[at]
-                    acc[i + 1] = acc[i + 1] * x.z + totals[at + 1]
-                    acc[i + 2] = acc[i + 2] * x.x + totals[at + 2]
-                    acc[i + 3] = acc[i + 3] * x.z + totals[at + 3]
-                else:
-                    acc[i] *= x.x
-                    acc[i + 1] *= x.z
-                    acc[i + 2] *= x.x
-                    acc[i + 3] *= x.z
-
-    @cuda.jit(device=True)
     def weigh_panel(p, shared, buffer, acc, warpgroup, dim, member):
         """Rescale panel `p` of this warpgroup's output and add values times weights."""
         panel = uint32(warpgroup + uint32(p * warpgroups))
@@ -173,4 +178,4 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
             if apart:
                 rescale(acc, totals, first, shared, member)
 
-    return Multipliers(load_keys, score, repeat(weigh_panel, panels))
+    return repeat(weigh_panel, shape.panels)

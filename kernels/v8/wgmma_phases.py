@@ -4,19 +4,55 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32, int32, uint32
 
+from ..device.reduce import FULL_MASK
 from ..device.vector import advance, ld4, make_float4, st2, st4
-from ..device.wgmma import ROWS
+from ..device.wgmma import ROWS, WARPGROUP
 from .embedding import Embedding
 from .exchange import Exchange, exchange
 from .mma_shape import GROUP
 from .wgmma_copy import exchanged
-from .wgmma_embed import Embedders
-from .wgmma_multiply import Multipliers
+from .wgmma_multiply import scores_by_products
 from .wgmma_shape import KEYS, Shape
 
 TILE_ALIGNMENT = 1024
+
+
+def name_of(shape: Shape, embedding: Embedding, paired: int) -> str:
+    return f"{shape.name}_{embedding.name}" + f"_{paired}_paired" * (paired < shape.groups)
+
+
+def places_of(shape: Shape) -> tuple[Any, Any, Any]:
+    """Device functions: what a thread and a block have of the work.
+
+    warpgroup_of(tid)
+    place(warp_id, lane_row, rank, warpgroup) -> (key, dim, slot): the first of two keys, the first dim of the output,
+        and the slot of its parts of scores
+    owned_rows(rank): how many rows the block owns
+    """
+    warpgroups, lane_dims, rows, queries = shape.warpgroups, 2 * shape.abreast, shape.rows, shape.queries
+
+    @cuda.jit(device=True)
+    def warpgroup_of(tid):
+        warpgroup = uint32(0)
+        if warpgroups > 1:
+            # broadcast from one lane, so that the compiler knows it is uniform
+            warpgroup = uint32(cuda.shfl_sync(FULL_MASK, int32(tid // uint32(WARPGROUP)), 0))
+        return warpgroup
+
+    @cuda.jit(device=True)
+    def place(warp_id, lane_row, rank, warpgroup):
+        key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
+        dim = uint32((warp_id % uint32(4) * uint32(8) + lane_row) * uint32(lane_dims))
+        return key, dim, uint32(rank * uint32(warpgroups) + warpgroup)
+
+    @cuda.jit(device=True)
+    def owned_rows(rank):
+        first_row = uint32(rank * uint32(rows))
+        return min(uint32(rows), max(uint32(queries), first_row) - first_row)
+
+    return warpgroup_of, place, owned_rows
 
 
 def exchange_of(shape: Shape) -> Exchange:
@@ -63,14 +99,11 @@ def output_of(shape: Shape) -> Any:
     return store
 
 
-def scores_of(shape: Shape, embedding: Embedding, paired: int, embedded_by: Embedders, products: Multipliers) -> Any:
-    """A device function scores(shared, scores, begun, table, thread, tile_start, last_key, tile, embedded_dim, hdim):
-    a warpgroup's part of the scores of a tile, from its groups of dims; keys are embedded on their way.
-    """
+def scores_of(shape: Shape, embedding: Embedding, paired: int, begin_keys: Any, embed_keys: Any) -> Any:
+    """A device function that adds a warpgroup's part of a tile's scores, of its groups of dims; it embeds the keys."""
     warpgroups, groups, span = shape.warpgroups, shape.groups, GROUP * shape.cluster
     embeds_keys = embedding.keys and not shape.once
-    begin_keys, embed_keys = embedded_by.begin_keys, embedded_by.embed_keys
-    load_keys, score = products.load_keys, products.score
+    load_keys, score = scores_by_products(shape)
 
     @cuda.jit(device=True)
     def scores_of_tile(

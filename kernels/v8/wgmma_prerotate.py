@@ -6,7 +6,7 @@ left, so no block waits for one that has not started. The last block past the wa
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, float32, int32, uint32, uint64
 
@@ -18,24 +18,23 @@ from .wgmma_shape import KEYS, Shape
 NEXT_TILE, TILES_DONE, BLOCKS_DONE, COUNTERS = range(4)
 
 
-class Prerotation(NamedTuple):
-    """Device functions that `prerotation` makes. `done` counts tiles that are embedded, as the first warp knows.
+@cuda.jit(device=True)
+def end_prerotation(counters, served, tid):
+    if tid == 0 and served == int32(cuda.gridDim.y * cuda.gridDim.z):
+        fence()
+        counters[NEXT_TILE], counters[TILES_DONE] = 0, 0
+        atomic_add(counters, BLOCKS_DONE, -served, True)
+
+
+def prerotation(shape: Shape, embed_tile: Any) -> tuple[Any, Any, Any]:
+    """Device functions; `embed_tile` embeds a block's slice of a tile. `done` tiles are embedded, as the first warp knows.
+
 
     begin(states, tile, tid) -> (counters of this block's keys, first tile of keys, done)
     embed(shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table, seq_k, first_dim, copied_dim,
         embedded_dim, hdim) -> done
     await_all(counters, done, first_warp, tid, seq_k) -> blocks that are past the wait
-    end(counters, served, tid)
     """
-
-    begin: Any
-    embed: Any
-    await_all: Any
-    end: Any
-
-
-def prerotation(shape: Shape, embed_tile: Any) -> Prerotation:
-    """The functions of a kernel; `embed_tile` embeds a block's slice of one tile."""
     cluster, taken_at = shape.cluster, uint32(shape.layout["taken"])
 
     @cuda.jit(device=True)
@@ -87,11 +86,4 @@ def prerotation(shape: Shape, embed_tile: Any) -> Prerotation:
         cuda.syncthreads()
         return served
 
-    @cuda.jit(device=True)
-    def end(counters, served, tid):
-        if tid == 0 and served == int32(cuda.gridDim.y * cuda.gridDim.z):
-            fence()
-            counters[NEXT_TILE], counters[TILES_DONE] = 0, 0
-            atomic_add(counters, BLOCKS_DONE, -served, True)
-
-    return Prerotation(begin, embed, await_all, end)
+    return begin, embed, await_all

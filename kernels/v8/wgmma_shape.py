@@ -90,6 +90,11 @@ class Shape:
         return -(-self.queries // self.cluster)
 
     @property
+    def rows_of_warp(self) -> int:
+        """Rows for which a warp computes the softmax, at most."""
+        return -(-self.rows // (self.threads // 32))
+
+    @property
     def most_dims(self) -> int:
         """Dims that a cluster takes."""
         return MAX_HDIM if self.streams else self.cluster * self.width
@@ -98,6 +103,11 @@ class Shape:
     def weights_at(self) -> int:
         """Where the weights are: a block that streams its dims is done with Q when they come."""
         return self.layout["query" if self.streams else "weights"]
+
+    @property
+    def values_at(self) -> int:
+        """Where the values are: a block that streams its dims is done with K when they come."""
+        return self.layout["keys" if self.streams else "values"]
 
     @property
     def apart(self) -> bool:

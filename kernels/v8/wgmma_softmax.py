@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
@@ -32,44 +32,10 @@ from .wgmma_shape import KEYS, Shape
 Rows = namedtuple("Rows", "row_max row_sum row_lost ceiling change")
 
 
-class Softmax(NamedTuple):
-    """Device functions that `softmax_of` makes.
-
-    begin(rows, seq_k): the state before the first tile
-    weigh(shared, rows, tile, table, warp_id, lane_id, tile_start, last_key, q_offset, causal, more): the weights of a
-        tile from the parts of its scores, sent to all blocks with the factors that rescale the output; with `more`
-        tiles to come, the next ceiling
-    """
-
-    begin: Any
-    weigh: Any
-
-
-def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Softmax:
-    """The softmax of a kernel: the rows of a warp are in flight together."""
-    cluster, queries, rows_of_block, layout = shape.cluster, shape.queries, shape.rows, shape.layout
-    weights_at, parts_at, rescale_at = (uint32(at) for at in (shape.weights_at, layout["parts"], layout["rescale"]))
-    high_tile, weights_low = uint32(queries * TERMS), uint32(queries * KEYS)
-    warps, parts, apart = shape.threads // 32, cluster * shape.warpgroups, shape.apart
-    per_warp = -(-rows_of_block // warps)
-    all_rows = cluster * rows_of_block == queries and rows_of_block % warps == 0
-    bias = embedding.bias
-    send_weights = sends.send_weights
-
-    @cuda.jit(device=True)
-    def begin(rows, seq_k):
-        for i in range(per_warp):
-            rows.row_max[i] = LOWEST
-            rows.row_sum[i], rows.row_lost[i] = float32(0.0), float32(0.0)
-            rows.ceiling[i] = greatest_weight(min(seq_k, uint32(KEYS)) if apart else seq_k)
-            rows.change[i] = float32(1.0)
-
-    @cuda.jit(device=True)
-    def owned_row(warp_id, i, rank):
-        """Row `i` of a warp: its number in the block and in the tile, and whether there is one."""
-        own = uint32(warp_id + uint32(i * warps))
-        row = uint32(rank * uint32(rows_of_block) + own)
-        return own, row, all_rows or (own < uint32(rows_of_block) and row < uint32(queries))
+def score_loader(shape: Shape, embedding: Embedding) -> Any:
+    """load_scores(shared, tile, table, own, row, lane_id, key, last_key, q_offset, causal) -> a lane's two scores."""
+    rows_of_block, parts, bias = shape.rows, shape.cluster * shape.warpgroups, embedding.bias
+    parts_at = uint32(shape.layout["parts"])
 
     @cuda.jit(device=True)
     def load_scores(shared, tile, table, own, row, lane_id, key, last_key, q_offset, causal):
@@ -89,6 +55,14 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Softmax:
         y = y if key + uint32(1) < visible else NEGATIVE_INFINITY
         return x, y
 
+    return load_scores
+
+
+def weight_sender(shape: Shape, sends: Exchange) -> Any:
+    """send_row(shared, row, lane_id, x, y)"""
+    cluster, weights_at, send_weights = shape.cluster, uint32(shape.weights_at), sends.send_weights
+    high_tile, weights_low = uint32(shape.queries * TERMS), uint32(shape.queries * KEYS)
+
     @cuda.jit(device=True)
     def send_row(shared, row, lane_id, x, y):
         """A lane's two weights of a row, high and low, to all blocks."""
@@ -100,6 +74,12 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Softmax:
         for to in range(cluster):
             send_weights(shared, at, uint32(to), high_x, high_y)
             send_weights(shared, at + weights_low, uint32(to), low_x, low_y)
+
+    return send_row
+
+
+def sums_over_lanes(per_warp: int) -> tuple[Any, Any]:
+    """raise_ceiling(rows) and finish_sums(rows), for the rows of a warp."""
 
     @cuda.jit(device=True)
     def raise_ceiling(rows):
@@ -121,6 +101,42 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Softmax:
                 rows.row_sum[i] += cuda.shfl_xor_sync(FULL_MASK, rows.row_sum[i], 16 >> bit)
         for i in range(per_warp):
             rows.row_sum[i] = inverse_of(rows.row_sum[i])
+
+    return raise_ceiling, finish_sums
+
+
+def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any, Any]:
+    """Device functions of a kernel: the rows of a warp are in flight together.
+
+    begin(rows, seq_k): the state before the first tile
+    weigh(shared, rows, tile, table, warp_id, lane_id, tile_start, last_key, q_offset, causal, more): the weights of a
+        tile from the parts of its scores, sent to all blocks with the factors that rescale the output; with `more`
+        tiles to come, the next ceiling
+    """
+    cluster, queries, rows_of_block, apart = shape.cluster, shape.queries, shape.rows, shape.apart
+    rescale_at, warps, per_warp = uint32(shape.layout["rescale"]), shape.threads // 32, shape.rows_of_warp
+    all_rows = cluster * rows_of_block == queries and rows_of_block % warps == 0
+    load_scores, send_row, send_weights = (
+        score_loader(shape, embedding),
+        weight_sender(shape, sends),
+        sends.send_weights,
+    )
+    raise_ceiling, finish_sums = sums_over_lanes(per_warp)
+
+    @cuda.jit(device=True)
+    def begin(rows, seq_k):
+        for i in range(per_warp):
+            rows.row_max[i] = LOWEST
+            rows.row_sum[i], rows.row_lost[i] = float32(0.0), float32(0.0)
+            rows.ceiling[i] = greatest_weight(min(seq_k, uint32(KEYS)) if apart else seq_k)
+            rows.change[i] = float32(1.0)
+
+    @cuda.jit(device=True)
+    def owned_row(warp_id, i, rank):
+        """Row `i` of a warp: its number in the block and in the tile, and whether there is one."""
+        own = uint32(warp_id + uint32(i * warps))
+        row = uint32(rank * uint32(rows_of_block) + own)
+        return own, row, all_rows or (own < uint32(rows_of_block) and row < uint32(queries))
 
     @cuda.jit(device=True)
     def weigh(shared, rows, tile, table, warp_id, lane_id, tile_start, last_key, q_offset, causal, more):
@@ -162,4 +178,4 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Softmax:
         if apart and more:
             raise_ceiling(rows)
 
-    return Softmax(begin, weigh)
+    return begin, weigh

@@ -13,44 +13,26 @@ from numba import cuda, float32, int32, uint32
 
 from ..device.asm import cp_async_commit, cp_async_wait_but_one
 from ..device.cluster import cluster_wait
-from ..device.reduce import FULL_MASK
-from ..device.rows import rows_of
-from ..device.wgmma import WARPGROUP, fence_products
+from ..device.wgmma import fence_products
 from .embedding import Embedding
 from .mma_shape import COPIERS
-from .schedule import tile_of_block, visible_keys
-from .wgmma_copy import copiers
-from .wgmma_embed import embedders, turning
-from .wgmma_multiply import multipliers
-from .wgmma_phases import TILE_ALIGNMENT, exchange_of, output_of, parts_of, scores_of
+from .schedule import lanes, tensors_of, tile_of_block, visible_keys
+from .wgmma_copy import key_copier, query_placer, value_copier
+from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, turning
+from .wgmma_multiply import output_by_products
+from .wgmma_phases import TILE_ALIGNMENT, exchange_of, name_of, output_of, parts_of, places_of, scores_of
 from .wgmma_shape import KEYS, Shape
 from .wgmma_softmax import Rows, softmax_of
 
 
-def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
-    """The attention kernel for that shape and embedding; `paired` groups of a chunk may have embedded dims."""
-    cluster, queries, threads, warpgroups = shape.cluster, shape.queries, shape.threads, shape.warpgroups
-    rows, groups, chunk_span, chunk_floats = shape.rows, shape.groups, shape.width * cluster, KEYS * shape.width
-    size, lane_dims = queries // 2, 2 * shape.abreast
-    outputs, begun_floats, raw_floats = shape.panels * shape.abreast * size, 4 * groups, 4 * shape.query_turns * groups
-    embeds_query, embeds_keys, half_split = embedding.query, embedding.keys, embedding.half_split
-    of_batch = embedding.of_batch
-    copy_keys, copy_values, place_query = copiers(shape, half_split, paired)
-    embedded_by = embedders(shape, embedding, paired)
-    load_query, pair_query, begin_dims, embed_query, begin_keys = embedded_by[:5]
-    products = multipliers(shape, ahead=shape.blocks == 1)
-    weigh = products.weigh
-    sends = exchange_of(shape)
-    start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
-    begin_rows, softmax = softmax_of(shape, embedding, sends)
-    scores_of_chunk = scores_of(shape, embedding, paired, embedded_by, products)
-    tile_of = tile_of_block(cluster, queries, heads_last=True)
-    send_parts, store_output = parts_of(shape, sends), output_of(shape)
-    per_warp = -(-rows // (threads // 32))
+def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
+    """A device function that embeds a thread's part of a chunk of Q and splits it into shared memory."""
+    begun_floats, embeds_query, half_split = 4 * shape.groups, embedding.query, embedding.half_split
+    pair_query, begin_dims = pairer(shape.groups, paired, shape.query_turns), beginner(shape, embedding, paired)
+    embed_query, place_query = query_embedder(shape, embedding), query_placer(shape, half_split, paired)
 
     @cuda.jit(device=True)
     def stage_query(shared, raw, table, tile, dim, lane_dim, column, q_offset, embedded_dim, hdim, scale):
-        """Embed a thread's part of a chunk of Q and split it into shared memory."""
         begun = cuda.local.array(begun_floats, float32)
         copied_dim = uint32(dim + lane_dim)
         if embeds_query and copied_dim < embedded_dim:
@@ -63,27 +45,117 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                 embed_query(raw, begun, i, table, position, tile.query_count, copied_dim, embedded_dim, hdim)
         place_query(shared, raw, column, scale)
 
+    return stage_query
+
+
+def scores_by_chunks(shape: Shape, embedding: Embedding, paired: int, load_query: Any, copies: tuple[Any, Any]) -> Any:
+    """A device function: the scores of all chunks of Q and K. It returns the buffer that the values begin in."""
+    chunk_span, chunk_floats, embeds_keys = shape.width * shape.cluster, KEYS * shape.width, embedding.keys
+    (copy_keys, copy_values), (begin_keys, embed_keys) = copies, key_embedder(shape, embedding)
+    stage_query = query_stager(shape, embedding, paired)
+    scores_of_chunk = scores_of(shape, embedding, paired, begin_keys, embed_keys)
+
+    @cuda.jit(device=True)
+    def scores_of_chunks(
+        shared, raw, scores, table, tile, chunks, q_tile, q_pitch, k_head, k_pitch, v_head, v_pitch, last_key,
+        lane_dim, column, warpgroup, key, member, hdim, embedded_dim, q_offset, softmax_scale,
+    ):  # fmt: skip
+        first_dim = tile.first_dim
+        begun = cuda.local.array(8, float32)
+        buffer, chunk, chunk_dim = uint32(0), uint32(0), first_dim
+        while chunk < chunks:
+            stage_query(
+                shared, raw, table, tile, chunk_dim, lane_dim, column, q_offset, embedded_dim, hdim, softmax_scale
+            )
+            cp_async_wait_but_one()
+            cuda.syncthreads()
+            fence_products()
+            next_dim = uint32(chunk_dim + uint32(chunk_span))
+            if uint32(chunk + uint32(1)) < chunks:
+                load_query(raw, q_tile, q_pitch, tile.query_count, next_dim, embedded_dim, hdim)
+            if embeds_keys:
+                begin_keys(begun, table, warpgroup, member, chunk_dim, embedded_dim)
+            scores_of_chunk(
+                shared, buffer, scores, begun, table, warpgroup, key, member, uint32(0), last_key,
+                chunk_dim, embedded_dim, hdim,
+            )  # fmt: skip
+            cuda.syncthreads()
+            ahead = uint32(chunk + uint32(2))
+            if ahead < chunks:
+                ahead_dim = uint32(next_dim + uint32(chunk_span))
+                copy_keys(shared, buffer, k_head, k_pitch, last_key, ahead_dim, embedded_dim, hdim)
+            elif uint32(ahead - chunks) < chunks:
+                ahead_dim = uint32(first_dim + (ahead - chunks) * uint32(chunk_span))
+                copy_values(shared, buffer, v_head, v_pitch, last_key, ahead_dim, embedded_dim, hdim)
+            cp_async_commit()
+            buffer = uint32(uint32(chunk_floats) - buffer)
+            chunk, chunk_dim = uint32(chunk + uint32(1)), next_dim
+        return buffer
+
+    return scores_of_chunks
+
+
+def output_by_chunks(shape: Shape, copy_values: Any) -> Any:
+    """A device function: the weighted values of all chunks, stored."""
+    chunk_span, chunk_floats = shape.width * shape.cluster, KEYS * shape.width
+    outputs = shape.panels * shape.abreast * shape.queries // 2
+    weigh, store_output = output_by_products(shape, ahead=shape.blocks == 1), output_of(shape)
+
+    @cuda.jit(device=True)
+    def output_of_chunks(
+        shared, buffer, tile, chunks, v_head, v_pitch, out_tile, out_pitch, last_key, warpgroup, dim, member, hdim,
+        embedded_dim,
+    ):  # fmt: skip
+        first_dim = tile.first_dim
+        acc = cuda.local.array(outputs, float32)
+        chunk, chunk_dim = uint32(0), first_dim
+        while chunk < chunks:
+            cp_async_wait_but_one()
+            cuda.syncthreads()
+            for i in range(outputs):
+                acc[i] = float32(0.0)
+            weigh(shared, buffer, acc, warpgroup, dim, member)
+            store_output(shared, acc, out_tile, out_pitch, tile.query_count, chunk_dim, warpgroup, dim, member, hdim)
+            if uint32(chunk + uint32(2)) < chunks:
+                cuda.syncthreads()
+                ahead_dim = uint32(chunk_dim + uint32(2 * chunk_span))
+                copy_values(shared, buffer, v_head, v_pitch, last_key, ahead_dim, embedded_dim, hdim)
+            cp_async_commit()
+            buffer = uint32(uint32(chunk_floats) - buffer)
+            chunk, chunk_dim = uint32(chunk + uint32(1)), uint32(chunk_dim + uint32(chunk_span))
+
+    return output_of_chunks
+
+
+def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
+    """The attention kernel for that shape and embedding; `paired` groups of a chunk may have embedded dims."""
+    cluster, threads, per_warp, size = shape.cluster, shape.threads, shape.rows_of_warp, shape.queries // 2
+    chunk_span, chunk_floats, raw_floats = (
+        shape.width * cluster, KEYS * shape.width, 4 * shape.query_turns * shape.groups
+    )  # fmt: skip
+    half_split, of_batch = embedding.half_split, embedding.of_batch
+    copy_keys, copy_values = copies = key_copier(shape, half_split, paired), value_copier(shape)
+    load_query = loader(shape, half_split, paired, shape.query_turns)
+    sends = exchange_of(shape)
+    start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
+    begin_rows, softmax = softmax_of(shape, embedding, sends)
+    scores_of_chunks = scores_by_chunks(shape, embedding, paired, load_query, copies)
+    output_of_chunks = output_by_chunks(shape, copy_values)
+    tile_of, send_parts = tile_of_block(cluster, shape.queries, heads_last=True), parts_of(shape, sends)
+    warpgroup_of, place, owned_rows = places_of(shape)
+
     def attention(
         q, k, v, out, table, k_embedded, states,
         kv_heads, heads_reciprocal, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
     ):  # fmt: skip
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
-        tid = uint32(cuda.threadIdx.x)
-        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
-        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
-        warpgroup = uint32(0)
-        if warpgroups > 1:
-            warpgroup = uint32(cuda.shfl_sync(FULL_MASK, int32(tid // uint32(WARPGROUP)), 0))
+        tid, warp_id, lane_id, lane_row, member = lanes()
+        warpgroup = warpgroup_of(tid)
         tile = tile_of(kv_heads, heads_reciprocal, seq_q)
-        first_dim = tile.first_dim
-        first_row = uint32(tile.rank * uint32(rows))  # that the block owns
-        owned = min(uint32(rows), max(uint32(queries), first_row) - first_row)
+        first_dim, owned = tile.first_dim, owned_rows(tile.rank)
         if of_batch is not None:
             table = of_batch(table, tile.batch)
-        q_tile = rows_of(q, tile.batch, tile.head, tile.first_query)
-        out_tile = rows_of(out, tile.batch, tile.head, tile.first_query)
-        k_head = rows_of(k, tile.batch, tile.kv_head, uint32(0))
-        v_head = rows_of(v, tile.batch, tile.kv_head, uint32(0))
+        q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
         last_key = visible_keys(tile, seq_k, q_offset, causal)
         chunks = uint32((hdim + uint32(chunk_span - 1)) // uint32(chunk_span))
         column = uint32(tid % uint32(COPIERS) * uint32(4))
@@ -91,7 +163,6 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         if half_split:
             lane_dim = turning(column)
         raw = cuda.local.array(raw_floats, float32)
-        begun = cuda.local.array(8, float32)
 
         copy_keys(shared, uint32(0), k_head, k.row, last_key, first_dim, embedded_dim, hdim)
         cp_async_commit()
@@ -104,42 +175,14 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         cp_async_commit()
         start_exchange(shared, tid == uint32(threads - 1), owned)
 
-        # This thread's part of the scores, two keys, and of the output.
-        key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
-        dim = uint32((warp_id % uint32(4) * uint32(8) + lane_row) * uint32(lane_dims))
-        slot = uint32(tile.rank * uint32(warpgroups) + warpgroup)
+        key, dim, slot = place(warp_id, lane_row, tile.rank, warpgroup)
         scores = cuda.local.array(size, float32)
         for i in range(size):
             scores[i] = float32(0.0)
-        buffer, chunk, chunk_dim = uint32(0), uint32(0), first_dim
-        while chunk < chunks:
-            stage_query(
-                shared, raw, table, tile, chunk_dim, lane_dim, column, q_offset, embedded_dim, hdim, softmax_scale
-            )
-            cp_async_wait_but_one()
-            cuda.syncthreads()
-            fence_products()
-            next_dim = uint32(chunk_dim + uint32(chunk_span))
-            if uint32(chunk + uint32(1)) < chunks:
-                load_query(raw, q_tile, q.row, tile.query_count, next_dim, embedded_dim, hdim)
-            if embeds_keys:
-                begin_keys(begun, table, warpgroup, member, chunk_dim, embedded_dim)
-            scores_of_chunk(
-                shared, buffer, scores, begun, table, warpgroup, key, member, uint32(0), last_key,
-                chunk_dim, embedded_dim, hdim,
-            )  # fmt: skip
-            cuda.syncthreads()
-            ahead = uint32(chunk + uint32(2))
-            if ahead < chunks:
-                ahead_dim = uint32(next_dim + uint32(chunk_span))
-                copy_keys(shared, buffer, k_head, k.row, last_key, ahead_dim, embedded_dim, hdim)
-            elif uint32(ahead - chunks) < chunks:
-                ahead_dim = uint32(first_dim + (ahead - chunks) * uint32(chunk_span))
-                copy_values(shared, buffer, v_head, v.row, last_key, ahead_dim, embedded_dim, hdim)
-            cp_async_commit()
-            buffer = uint32(uint32(chunk_floats) - buffer)
-            chunk, chunk_dim = uint32(chunk + uint32(1)), next_dim
-
+        buffer = scores_of_chunks(
+            shared, raw, scores, table, tile, chunks, q_tile, q.row, k_head, k.row, v_head, v.row, last_key,
+            lane_dim, column, warpgroup, key, member, hdim, embedded_dim, q_offset, softmax_scale,
+        )  # fmt: skip
         if cluster > 1:
             cluster_wait()
         send_parts(shared, scores, key, member, slot)
@@ -154,23 +197,10 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         cuda.syncthreads()
         await_weights(shared, tid, uint32(0), False)
         fence_products()
-        acc = cuda.local.array(outputs, float32)
-        chunk, chunk_dim = uint32(0), first_dim
-        while chunk < chunks:
-            cp_async_wait_but_one()
-            cuda.syncthreads()
-            for i in range(outputs):
-                acc[i] = float32(0.0)
-            weigh(shared, buffer, acc, warpgroup, dim, member)
-            store_output(shared, acc, out_tile, out.row, tile.query_count, chunk_dim, warpgroup, dim, member, hdim)
-            if uint32(chunk + uint32(2)) < chunks:
-                cuda.syncthreads()
-                ahead_dim = uint32(chunk_dim + uint32(2 * chunk_span))
-                copy_values(shared, buffer, v_head, v.row, last_key, ahead_dim, embedded_dim, hdim)
-            cp_async_commit()
-            buffer = uint32(uint32(chunk_floats) - buffer)
-            chunk, chunk_dim = uint32(chunk + uint32(1)), uint32(chunk_dim + uint32(chunk_span))
+        output_of_chunks(
+            shared, buffer, tile, chunks, v_head, v.row, out_tile, out.row, last_key, warpgroup, dim, member, hdim,
+            embedded_dim,
+        )  # fmt: skip
 
-    name = f"{shape.name}_{embedding.name}" + f"_{paired}_paired" * (paired < groups)
-    attention.__name__ = attention.__qualname__ = name
+    attention.__name__ = attention.__qualname__ = name_of(shape, embedding, paired)
     return attention
