@@ -22,7 +22,7 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32, uint64
 
-from ..constants import FLOAT, FLOATS, INT, UINT
+from ..constants import FLOATS
 from ..device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
 from ..device.cluster import cluster_wait
 from ..device.rows import ROWS
@@ -36,7 +36,7 @@ from .mma_embed import copiers, scaler, tile_embedder
 from .mma_multiply import output_by_products, scores_by_products
 from .mma_shape import COPIERS, GROUP, STEP, Shape, choose
 from .mma_softmax import softmax_of
-from .schedule import lanes, tensors_of, tile_of_block, visible_keys
+from .schedule import SIZES, lanes, tensors_of, tile_of_block, visible_keys
 from .softmax import greatest_weight
 
 
@@ -101,18 +101,15 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     begin_rows, softmax = softmax_of(shape, embedding, sends)
     tile_of, send_parts, store_output = tile_of_block(cluster, shape.queries), parts_of(shape, sends), output_of(shape)
 
-    def attention(
-        q, k, v, out, table,
-        kv_heads, heads_reciprocal, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
-    ):  # fmt: skip
+    def attention(q, k, v, out, table, sizes):
         shared = cuda.shared.array(0, float32, 16)
         tid, warp_id, lane_id, lane_row, member = lanes()
-        tile = tile_of(kv_heads, heads_reciprocal, seq_q)
+        tile = tile_of(sizes)
         query_count = tile.query_count
         if of_batch is not None:
             table = of_batch(table, tile.batch)
         q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
-        last_key = visible_keys(tile, seq_k, q_offset, causal)
+        last_key = visible_keys(tile, sizes)
 
         # A thread embeds the rows and dims that it copies.
         first_row = uint32(tid // uint32(COPIERS) % uint32(passes))
@@ -121,10 +118,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         column = uint32(lane_dim + sharer * uint32(GROUP))
         copied_dim = uint32(tile.first_dim + lane_dim + sharer * uint32(span))
         begun = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-        if embeds and copied_dim < embedded_dim:
+        if embeds and copied_dim < sizes.embedded_dim:
             begun = begin(table, copied_dim)
-        copy_query(shared, q_tile, q.row, query_count, first_row, column, copied_dim, embedded_dim, hdim)
-        copy_keys(shared, k_head, k.row, last_key, first_row, column, copied_dim, embedded_dim, hdim)
+        copy_query(shared, q_tile, q.row, query_count, first_row, column, copied_dim, sizes)
+        copy_keys(shared, k_head, k.row, last_key, first_row, column, copied_dim, sizes)
         cp_async_commit()
         start_exchange(shared, tid == 0, uint32(rows))
         begin_rows(shared, tid)
@@ -140,10 +137,10 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         low = cuda.local.array(sums, float32)
         high = cuda.local.array(sums, float32)
 
-        ceiling = greatest_weight(seq_k)
+        ceiling = greatest_weight(sizes.seq_k)
         phase = uint32(0)  # the phase of the mbarriers
         tile_start = uint32(0)
-        first_position = int32(q_offset + int32(tile.first_query))
+        first_position = int32(sizes.q_offset + int32(tile.first_query))
         while tile_start < last_key:
             first_tile, next_start = tile_start == 0, uint32(tile_start + uint32(keys))
             more, count = next_start < last_key, uint32(last_key - tile_start)
@@ -151,29 +148,29 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             if embeds:
                 embed_tile(
                     shared, table, begun, tile, tile_start, uint32(min(uint32(keys), count)), first_position,
-                    first_tile, first_row, column, copied_dim, embedded_dim, hdim,
+                    first_tile, first_row, column, copied_dim, sizes,
                 )  # fmt: skip
             cp_async_wait()
             if first_tile:
-                scale_query(shared, softmax_scale, query_count, first_row, column)
+                scale_query(shared, sizes.softmax_scale, query_count, first_row, column)
             cuda.syncthreads()
             if cluster == 1:
-                copy_values(shared, v_tile, v.row, count, first_row, column, copied_dim, embedded_dim, hdim)
+                copy_values(shared, v_tile, v.row, count, first_row, column, copied_dim, sizes)
                 cp_async_commit()
             score(shared, low, high, top, left, first_step, lane_row, member)
             if cluster > 1 and first_tile:
                 cluster_wait()
             send_parts(shared, low, high, top, left, slot, lane_row, member)
             if cluster > 1:
-                copy_values(shared, v_tile, v.row, count, first_row, column, copied_dim, embedded_dim, hdim)
+                copy_values(shared, v_tile, v.row, count, first_row, column, copied_dim, sizes)
                 cp_async_commit()
             await_parts(shared, tid, phase, uint32(rows), more)
 
             if more:
                 k_tile, k_count = advance(k_head, uint64(next_start) * uint64(k.row)), uint32(last_key - next_start)
-                copy_keys(shared, k_tile, k.row, k_count, first_row, column, copied_dim, embedded_dim, hdim)
+                copy_keys(shared, k_tile, k.row, k_count, first_row, column, copied_dim, sizes)
             cp_async_commit()
-            softmax(shared, tile, table, warp_id, lane_id, tile_start, ceiling, last_key, q_offset, causal)
+            softmax(shared, tile, table, warp_id, lane_id, tile_start, ceiling, last_key, sizes)
             cp_async_wait_but_one()
             cuda.syncthreads()
             await_weights(shared, tid, phase, more)
@@ -182,7 +179,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             weigh(shared, acc, panel, top, lane_row, member)
             tile_start = next_start
 
-        store_output(shared, acc, out_tile, out.row, tile, top, panel, lane_row, member, hdim)
+        store_output(shared, acc, out_tile, out.row, tile, top, panel, lane_row, member, sizes.hdim)
 
     attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"
     return attention
@@ -190,7 +187,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    signature = (ROWS,) * 4 + (table_type,) + (UINT,) * 6 + (INT, UINT, FLOAT)
+    signature = (ROWS,) * 4 + (table_type, SIZES)
     return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads, min_blocks=shape.blocks)
 
 

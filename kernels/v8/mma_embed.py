@@ -18,7 +18,7 @@ def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool) -> Any
     span = GROUP * shape.cluster  # dims from one group of a slice to the next
 
     @cuda.jit(device=True)
-    def copy(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
+    def copy(shared, source, source_pitch, exist, first_row, column, dim, sizes):
         """`exist` of the rows exist; the others, and dims past hdim, become 0."""
         for i in range(-(-count // passes)):
             row = uint32(first_row + uint32(i * passes))
@@ -26,20 +26,20 @@ def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool) -> Any
                 to = uint32(place + row * pitch + column)
                 row_start = advance(source, uint32(row * source_pitch + dim))
                 for group in range(0, groups, sharers):
-                    there = row < exist and uint32(dim + uint32(group * span)) < hdim
+                    there = row < exist and uint32(dim + uint32(group * span)) < sizes.hdim
                     cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
 
     @cuda.jit(device=True)
-    def copy_halves(shared, source, source_pitch, exist, first_row, column, dim, embedded_dim, hdim):
+    def copy_halves(shared, source, source_pitch, exist, first_row, column, dim, sizes):
         """As `copy`; of four dims, the first elements of two pairs come first, then the second elements."""
         for group in range(0, groups, sharers):
-            low, high = halves_of(dim, uint32(group * span), embedded_dim, hdim)
+            low, high = halves_of(dim, uint32(group * span), sizes.embedded_dim, sizes.hdim)
             for i in range(-(-count // passes)):
                 row = uint32(first_row + uint32(i * passes))
                 if count % passes == 0 or row < uint32(count):
                     to = uint32(place + row * pitch + column + uint32(group * GROUP))
                     row_start = advance(source, uint32(row * source_pitch))
-                    there = row < exist and uint32(dim + uint32(group * span)) < hdim
+                    there = row < exist and uint32(dim + uint32(group * span)) < sizes.hdim
                     cp_async2_or_zero(shared, to, row_start, low, there)
                     cp_async2_or_zero(shared, to + uint32(2), row_start, high, there)
 
@@ -125,20 +125,22 @@ def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
     @cuda.jit(device=True)
     def embed_tile(
         shared, table, begun, tile, tile_start, key_count, first_position, first_tile, first_row, column, copied_dim,
-        embedded_dim, hdim,
+        sizes,
     ):  # fmt: skip
         """Embed what a thread has copied of a tile of K, and with the first tile of Q; waits for the copies."""
         values = cuda.local.array(embedded_floats, float32)
         next_begun = begun
         other, dim = column, copied_dim
-        while other < uint32(width) and dim < embedded_dim:
+        while other < uint32(width) and dim < sizes.embedded_dim:
             now = next_begun
             next_dim = uint32(dim + uint32(sharers * span))
-            if next_dim < embedded_dim:
+            if next_dim < sizes.embedded_dim:
                 next_begun = begin(table, next_dim)
-            compute_keys(values, table, tile_start, key_count, first_row, dim, now, hdim)
+            compute_keys(values, table, tile_start, key_count, first_row, dim, now, sizes.hdim)
             if first_tile:
-                compute_query(values, table, first_position, tile.query_count, key_count, first_row, dim, now, hdim)
+                compute_query(
+                    values, table, first_position, tile.query_count, key_count, first_row, dim, now, sizes.hdim
+                )
             cp_async_wait()  # waits in the first iteration only
             if embeds_keys:
                 apply_keys(shared, values, key_count, first_row, other)

@@ -35,9 +35,9 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
             st4(shared, running_at + uint32(4) * tid, make_float4(LOWEST, nothing, nothing, nothing))
 
     @cuda.jit(device=True)
-    def load_scores(shared, s, tile, table, own, row, lane_id, tile_start, last_key, q_offset, causal):
+    def load_scores(shared, s, tile, table, own, row, lane_id, tile_start, last_key, sizes):
         """A lane's scores of a row: the sums of all parts, biased; minus infinity where the row does not see."""
-        visible = visible_to(tile, row, last_key, q_offset, causal)
+        visible = visible_to(tile, row, last_key, sizes)
         at = uint32(parts_at + own * uint32(keys) + lane_id * uint32(per_lane))
         for i in range(per_lane):
             s[i] = float32(0.0)
@@ -52,7 +52,7 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
         for i in range(per_lane):
             key = uint32(lane_id * uint32(per_lane) + uint32(i))
             if bias is not None:
-                distance = q_offset + int32(tile.first_query + row) - int32(tile_start + key)
+                distance = sizes.q_offset + int32(tile.first_query + row) - int32(tile_start + key)
                 s[i] += bias(table, tile.bias_head, distance)
             if key >= uint32(keys) or tile_start + key >= visible:
                 s[i] = NEGATIVE_INFINITY
@@ -69,12 +69,12 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
                     send_weights(shared, at, uint32(to), s[0], s[per_lane - 1])
 
     @cuda.jit(device=True)
-    def weigh(shared, tile, table, warp_id, lane_id, tile_start, ceiling, last_key, q_offset, causal):
+    def weigh(shared, tile, table, warp_id, lane_id, tile_start, ceiling, last_key, sizes):
         s = cuda.local.array(per_lane, float32)
         own = warp_id
         while own < uint32(rows):
             row = uint32(tile.rank * uint32(rows) + own)
-            load_scores(shared, s, tile, table, own, row, lane_id, tile_start, last_key, q_offset, causal)
+            load_scores(shared, s, tile, table, own, row, lane_id, tile_start, last_key, sizes)
             tile_max = NEGATIVE_INFINITY
             for i in range(per_lane):
                 tile_max = max(tile_max, s[i])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import namedtuple
 from typing import Any
 
-from numba import cuda, int32, uint32
+from numba import cuda, int32, types, uint32
 
 from ..device.cluster import cluster_rank
 from ..device.rows import quotient, rows_of
@@ -20,11 +20,16 @@ from .mma_shape import GROUP
 Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_query query_count first_dim")
 
 
+# `reciprocal` is that of `kv_heads`; the first `embedded_dim` dims are embedded; query i stands at `q_offset` + i.
+Sizes = namedtuple("Sizes", "kv_heads reciprocal seq_q seq_k hdim embedded_dim q_offset causal softmax_scale")
+SIZES = types.NamedTuple((*(types.uint32,) * 6, types.int32, types.uint32, types.float32), Sizes)
+
+
 def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
-    """A device function tile(kv_heads, reciprocal, seq_q) -> Tile; `reciprocal` is that of `kv_heads`."""
+    """A device function tile(sizes) -> Tile."""
 
     @cuda.jit(device=True)
-    def tile(kv_heads, reciprocal, seq_q):
+    def tile(sizes):
         rank = uint32(0)
         if cluster > 1:
             rank = cluster_rank()
@@ -33,13 +38,13 @@ def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
         if heads_last:
             shared_head, index = index, shared_head
             tiles = uint32(uint32(cuda.gridDim.x) // uint32(cluster))
-        batch = quotient(shared_head, kv_heads, reciprocal)
-        kv_head = uint32(shared_head - batch * kv_heads)
+        batch = quotient(shared_head, sizes.kv_heads, sizes.reciprocal)
+        kv_head = uint32(shared_head - batch * sizes.kv_heads)
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         bias_head = uint32(shared_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
         # the last queries first: with a mask they attend to the most keys
         first_query = uint32((tiles - index - uint32(1)) * uint32(queries))
-        query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
+        query_count = uint32(min(uint32(queries), uint32(sizes.seq_q - first_query)))
         first_dim = uint32(rank * uint32(GROUP))
         return Tile(rank, batch, kv_head, head, shared_head, bias_head, first_query, query_count, first_dim)
 
@@ -65,16 +70,16 @@ def tensors_of(tile, q, k, v, out):
 
 
 @cuda.jit(device=True)
-def visible_keys(tile, seq_k, q_offset, causal):
+def visible_keys(tile, sizes):
     """Keys that any query of the tile attends to."""
-    if causal:
-        return uint32(min(seq_k, uint32(q_offset + int32(tile.first_query + tile.query_count))))
-    return seq_k
+    if sizes.causal:
+        return uint32(min(sizes.seq_k, uint32(sizes.q_offset + int32(tile.first_query + tile.query_count))))
+    return sizes.seq_k
 
 
 @cuda.jit(device=True)
-def visible_to(tile, row, last_key, q_offset, causal):
+def visible_to(tile, row, last_key, sizes):
     """Of these keys, those that row `row` of the tile attends to."""
-    if causal:
-        return uint32(min(last_key, uint32(q_offset + int32(tile.first_query + row) + int32(1))))
+    if sizes.causal:
+        return uint32(min(last_key, uint32(sizes.q_offset + int32(tile.first_query + row) + int32(1))))
     return last_key

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32, int32, uint32, uint64
 
-from ..constants import FLOAT, FLOATS, INT, INTS, UINT
+from ..constants import FLOATS, INTS
 from ..device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
 from ..device.cluster import cluster_wait
 from ..device.reduce import FULL_MASK
@@ -32,8 +32,8 @@ from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .launch import launch, listed
 from .mma_shape import COPIERS, GROUP
-from .schedule import lanes, tensors_of, tile_of_block, visible_keys
-from .wgmma_copy import key_copier, query_placer, value_copier
+from .schedule import SIZES, lanes, tensors_of, tile_of_block, visible_keys
+from .wgmma_copy import copiers, query_placer
 from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, tile_embedder, turning
 from .wgmma_multiply import output_by_products
 from .wgmma_phases import TILE_ALIGNMENT, exchange_of, name_of, output_of, parts_of, places_of, scores_of
@@ -61,7 +61,7 @@ def prologue_of(shape: Shape, embedding: Embedding, paired: int, begin_keys: Any
     @cuda.jit(device=True)
     def prologue(
         shared, begun, q_tile, q_pitch, k_head, k_pitch, k_embedded, table, states, tile, tid, warp_id, warpgroup,
-        member, owned, last_key, seq_k, hdim, embedded_dim, q_offset, softmax_scale,
+        member, owned, last_key, sizes,
     ):  # fmt: skip
         first_dim, query_count, counters, served = tile.first_dim, tile.query_count, states, int32(0)
         first_warp = cuda.shfl_sync(FULL_MASK, int32(warp_id), 0) == 0
@@ -77,37 +77,37 @@ def prologue_of(shape: Shape, embedding: Embedding, paired: int, begin_keys: Any
                 column = turning(column)  # the order in which blocks have stored K
         raw = cuda.local.array(raw_floats, float32)
         begun_query = cuda.local.array(begun_floats, float32)
-        load_query(raw, q_tile, q_pitch, query_count, first_dim, embedded_dim, hdim)
+        load_query(raw, q_tile, q_pitch, query_count, first_dim, sizes)
         if half_split and once:
             pair_query(raw)
         if embeds_keys:
-            begin_keys(begun, table, warpgroup, member, first_dim, embedded_dim)
-        if embeds_query and copied_dim < embedded_dim:
-            begin_dims(begun_query, table, copied_dim, embedded_dim)
+            begin_keys(begun, table, warpgroup, member, first_dim, sizes)
+        if embeds_query and copied_dim < sizes.embedded_dim:
+            begin_dims(begun_query, table, copied_dim, sizes)
         if once:
-            to = advance(k_embedded, uint64(tile.shared_head) * uint64(seq_k) * uint64(hdim))
+            to = advance(k_embedded, uint64(tile.shared_head) * uint64(sizes.seq_k) * uint64(sizes.hdim))
             done = embed_together(
-                shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table, seq_k,
-                first_dim, copied_dim, embedded_dim, hdim,
+                shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table,
+                first_dim, copied_dim, sizes,
             )  # fmt: skip
-            k_head, k_pitch = to, hdim
+            k_head, k_pitch = to, sizes.hdim
         else:
             cuda.syncthreads()  # keeps the compiler from moving the loads after the copies
-            copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, embedded_dim, hdim)
+            copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, sizes)
             cp_async_commit()
         start_exchange(shared, tid == uint32(threads - 1), owned)  # in a warp with the fewest queries
-        first_position = int32(q_offset + int32(tile.first_query))
+        first_position = int32(sizes.q_offset + int32(tile.first_query))
         if half_split and not once:
             pair_query(raw)  # here, as it waits for Q, and the copy of K must not wait
-        if embeds_query and copied_dim < embedded_dim:
-            embed_query(raw, begun_query, 0, table, first_position, query_count, copied_dim, embedded_dim, hdim)
-            if paired > 1 and uint32(copied_dim + uint32(span)) < embedded_dim:
+        if embeds_query and copied_dim < sizes.embedded_dim:
+            embed_query(raw, begun_query, 0, table, first_position, query_count, copied_dim, sizes)
+            if paired > 1 and uint32(copied_dim + uint32(span)) < sizes.embedded_dim:
                 for i in range(1, paired):
-                    embed_query(raw, begun_query, i, table, first_position, query_count, copied_dim, embedded_dim, hdim)
-        place_query(shared, raw, column, softmax_scale)
+                    embed_query(raw, begun_query, i, table, first_position, query_count, copied_dim, sizes)
+        place_query(shared, raw, column, sizes.softmax_scale)
         if once:
-            served = await_together(counters, done, first_warp, tid, seq_k)
-            copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, embedded_dim, hdim)
+            served = await_together(counters, done, first_warp, tid, sizes.seq_k)
+            copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, sizes)
             cp_async_commit()
         return k_head, k_pitch, counters, served
 
@@ -119,7 +119,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     cluster, once, per_warp, size = shape.cluster, shape.once, shape.rows_of_warp, shape.queries // 2
     outputs, of_batch = shape.panels * shape.abreast * size, embedding.of_batch
     halves = embedding.half_split and not once  # the halves of a pair are apart in shared memory
-    copy_keys, copy_values = key_copier(shape, halves, paired), value_copier(shape)
+    copy_keys, copy_values = copiers(shape, halves, paired)
     begin_keys, embed_keys = key_embedder(shape, embedding)
     prologue = prologue_of(shape, embedding, paired, begin_keys, copy_keys)
     scores_of_tile = scores_of(shape, embedding, paired, begin_keys, embed_keys)
@@ -130,23 +130,20 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     tile_of, send_parts, store_output = tile_of_block(cluster, shape.queries), parts_of(shape, sends), output_of(shape)
     warpgroup_of, place, owned_rows = places_of(shape)
 
-    def attention(
-        q, k, v, out, table, k_embedded, states,
-        kv_heads, heads_reciprocal, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
-    ):  # fmt: skip
+    def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
         tid, warp_id, lane_id, lane_row, member = lanes()
         warpgroup = warpgroup_of(tid)
-        tile = tile_of(kv_heads, heads_reciprocal, seq_q)
+        tile = tile_of(sizes)
         first_dim, owned = tile.first_dim, owned_rows(tile.rank)
         if of_batch is not None:
             table = of_batch(table, tile.batch)
         q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
-        last_key = visible_keys(tile, seq_k, q_offset, causal)
+        last_key = visible_keys(tile, sizes)
         begun = cuda.local.array(8, float32)
         k_head, k_pitch, counters, served = prologue(
             shared, begun, q_tile, q.row, k_head, k.row, k_embedded, table, states, tile, tid, warp_id, warpgroup,
-            member, owned, last_key, seq_k, hdim, embedded_dim, q_offset, softmax_scale,
+            member, owned, last_key, sizes,
         )  # fmt: skip
         key, dim, slot = place(warp_id, lane_row, tile.rank, warpgroup)
         acc = cuda.local.array(outputs, float32)
@@ -158,7 +155,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             cuda.local.array(per_warp, float32), cuda.local.array(per_warp, float32),
             cuda.local.array(per_warp, float32),
         )  # fmt: skip
-        begin_rows(state, seq_k)
+        begin_rows(state, sizes.seq_k)
 
         phase = uint32(0)  # the phase of the mbarriers
         tile_start = uint32(0)
@@ -171,27 +168,27 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                 fence_products()
             v_tile, v_count = advance(v_head, uint64(tile_start) * uint64(v.row)), uint32(last_key - tile_start)
             if cluster == 1:
-                copy_values(shared, uint32(0), v_tile, v.row, v_count, first_dim, embedded_dim, hdim)
+                copy_values(shared, uint32(0), v_tile, v.row, v_count, first_dim, sizes)
                 cp_async_commit()
             for i in range(size):
                 scores[i] = float32(0.0)
             scores_of_tile(
                 shared, uint32(0), scores, begun, table, warpgroup, key, member, tile_start, last_key,
-                first_dim, embedded_dim, hdim,
+                first_dim, sizes,
             )  # fmt: skip
             if cluster > 1 and first_tile:
                 cluster_wait()
             send_parts(shared, scores, key, member, slot)
             if cluster > 1:
-                copy_values(shared, uint32(0), v_tile, v.row, v_count, first_dim, embedded_dim, hdim)
+                copy_values(shared, uint32(0), v_tile, v.row, v_count, first_dim, sizes)
                 cp_async_commit()
             await_parts(shared, tid, phase, owned, more)
 
             k_tile, k_count = advance(k_head, uint64(next_start) * uint64(k_pitch)), uint32(last_key - next_start)
             if more:
-                copy_keys(shared, uint32(0), k_tile, k_pitch, k_count, first_dim, embedded_dim, hdim)
+                copy_keys(shared, uint32(0), k_tile, k_pitch, k_count, first_dim, sizes)
             cp_async_commit()
-            softmax(shared, state, tile, table, warp_id, lane_id, tile_start, last_key, q_offset, causal, more)
+            softmax(shared, state, tile, table, warp_id, lane_id, tile_start, last_key, sizes, more)
             cp_async_wait_but_one()
             cuda.syncthreads()
             await_weights(shared, tid, phase, more)
@@ -202,7 +199,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             weigh(shared, uint32(0), acc, warpgroup, dim, member)
             tile_start = next_start
 
-        store_output(shared, acc, out_tile, out.row, tile.query_count, first_dim, warpgroup, dim, member, hdim)
+        store_output(shared, acc, out_tile, out.row, tile.query_count, first_dim, warpgroup, dim, member, sizes.hdim)
         if once:
             end_prerotation(counters, served, tid)
 
@@ -212,7 +209,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, paired: int) -> Kernel:
-    signature = (ROWS,) * 4 + (table_type, FLOATS, INTS) + (UINT,) * 6 + (INT, UINT, FLOAT)
+    signature = (ROWS,) * 4 + (table_type, FLOATS, INTS, SIZES)
     make = stream if shape.streams else make_kernel
     return Kernel(
         make(shape, embedding, paired),

@@ -23,13 +23,17 @@ def exchanged(column, row):
     return uint32(column ^ row % uint32(4) * uint32(8))
 
 
-def copier(shape: Shape, place_at: int) -> Any:
-    """A device function that starts to copy a slice of a tile of K or V to float `place_at` of shared memory."""
+def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -> Any:
+    """A device function that starts to copy a slice of a tile of K or V to float `place_at` of shared memory.
+
+    With `halves`, the first 16 dims of each of the first `paired` groups become the first elements of pairs, the others
+    the second.
+    """
     place, stride, groups, passes = uint32(place_at), uint32(shape.width), shape.groups, shape.passes
     span = GROUP * shape.cluster  # from one group of a slice to the next
 
     @cuda.jit(device=True)
-    def copy(shared, buffer, source, pitch, count, first_dim, embedded_dim, hdim):
+    def copy(shared, buffer, source, pitch, count, first_dim, sizes):
         """`count` rows exist; the others, and dims past hdim, become 0. `buffer` is the offset of the tile."""
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
@@ -38,45 +42,25 @@ def copier(shape: Shape, place_at: int) -> Any:
             to = uint32(place + buffer + row * stride + exchanged(lane, row))
             row_start = advance(source, uint32(row * pitch + first_dim + lane))
             for group in range(groups):
-                there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
-                cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+                there, start, more = row < count, row_start, uint32(group * span)
+                if halves and group < paired:
+                    dim, within = half_of(first_dim, more, lane, sizes)
+                    there = there and within
+                    start, more = advance(source, uint32(row * pitch + dim)), uint32(0)
+                else:
+                    there = there and uint32(first_dim + lane + more) < sizes.hdim
+                cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, there)
 
     return copy
 
 
-def value_copier(shape: Shape) -> Any:
-    return copier(shape, shape.values_at)
-
-
-def key_copier(shape: Shape, halves: bool, paired: int) -> Any:
-    """As `copier`. With `halves`, the first `paired` groups keep the halves of pairs apart."""
-    keys_at, stride, groups, passes = uint32(shape.layout["keys"]), uint32(shape.width), shape.groups, shape.passes
-    span = GROUP * shape.cluster
-
-    @cuda.jit(device=True)
-    def copy_halves(shared, buffer, source, pitch, count, first_dim, embedded_dim, hdim):
-        """As `copy`: the first 16 dims of a group become the first elements of pairs, the others the second."""
-        lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-        first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-        for i in range(KEYS // passes):
-            row = uint32(first_row + uint32(i * passes))
-            to = uint32(keys_at + buffer + row * stride + exchanged(lane, row))
-            row_start = advance(source, uint32(row * pitch + first_dim + lane))
-            for group in range(groups):
-                there, start, more = row < count, row_start, uint32(group * span)
-                if group < paired:
-                    dim, within = half_of(first_dim, more, lane, embedded_dim, hdim)
-                    there = there and within
-                    start, more = advance(source, uint32(row * pitch + dim)), uint32(0)
-                else:
-                    there = there and uint32(first_dim + lane + more) < hdim
-                cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, there)
-
-    return copy_halves if halves else copier(shape, shape.layout["keys"])
+def copiers(shape: Shape, halves: bool, paired: int) -> tuple[Any, Any]:
+    """copy_keys and copy_values."""
+    return copier(shape, shape.layout["keys"], halves, paired), copier(shape, shape.values_at)
 
 
 def query_placer(shape: Shape, halves: bool, paired: int) -> Any:
-    """A device function that splits a thread's part of Q into shared memory, where `key_copier` has the same halves."""
+    """A device function that splits a thread's part of Q into shared memory, with the halves of pairs where `copier` has them."""
     queries, groups, passes, query_turns = shape.queries, shape.groups, shape.passes, shape.query_turns
     query_at, tile, query_low = uint32(shape.layout["query"]), uint32(queries * TERMS), uint32(queries * shape.width)
 

@@ -23,14 +23,14 @@ def turning(lane):
 
 
 @cuda.jit(device=True)
-def half_of(first_dim, more, lane, embedded_dim, hdim):
+def half_of(first_dim, more, lane, sizes):
     """Where a thread loads four dims of a group, and whether they exist: the first or second elements of four pairs.
 
     After the embedded dims nothing is paired; the dims of a group then are in order, or in runs of eight.
     """
     dim = uint32(first_dim + uint32(2) * (lane % uint32(HALF)))
-    low, high = halves_of(dim, more, embedded_dim, hdim)
-    return high if lane >= uint32(HALF) else low, uint32(dim + more) < hdim
+    low, high = halves_of(dim, more, sizes.embedded_dim, sizes.hdim)
+    return high if lane >= uint32(HALF) else low, uint32(dim + more) < sizes.hdim
 
 
 @functools.cache
@@ -85,7 +85,7 @@ def loader(shape: Shape, half_split: bool, paired: int, turns: int) -> Any:
             x[0], x[1], x[2], x[3] = four.x, four.y, four.z, four.w
 
     @cuda.jit(device=True)
-    def load(raw, source, pitch, count, first_dim, embedded_dim, hdim):
+    def load(raw, source, pitch, count, first_dim, sizes):
         """Four dims of each group of a thread's rows; 0 where there are none."""
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
         x = cuda.local.array(4, float32)
@@ -95,11 +95,11 @@ def loader(shape: Shape, half_split: bool, paired: int, turns: int) -> Any:
             for group in range(groups):
                 more = uint32(group * span)
                 if half_split and group < paired:
-                    dim, within = half_of(first_dim, more, lane, embedded_dim, hdim)
+                    dim, within = half_of(first_dim, more, lane, sizes)
                     load_at(x, row_start, dim, uint32(0), row < count and within)
                 else:
                     dim = uint32(first_dim + lane)
-                    load_at(x, row_start, dim, more, row < count and uint32(dim + more) < hdim)
+                    load_at(x, row_start, dim, more, row < count and uint32(dim + more) < sizes.hdim)
                 at = 4 * (i * groups + group)
                 raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x[0], x[1], x[2], x[3]
 
@@ -112,10 +112,10 @@ def beginner(shape: Shape, embedding: Embedding, paired: int) -> Any:
     span, (start, _) = GROUP * shape.cluster, embedding_of(embedding)
 
     @cuda.jit(device=True)
-    def begin_dims(begun, table, dim, embedded_dim):
+    def begin_dims(begun, table, dim, sizes):
         """The values of the embedding that all rows share, for all groups of a thread: one wait for all loads."""
         for group in range(paired):
-            if uint32(dim + uint32(group * span)) < embedded_dim:
+            if uint32(dim + uint32(group * span)) < sizes.embedded_dim:
                 start(begun, 4 * group, table, uint32(dim + uint32(group * span)))
 
     return begin_dims
@@ -127,16 +127,16 @@ def query_embedder(shape: Shape, embedding: Embedding) -> Any:
     _, embedded = embedding_of(embedding)
 
     @cuda.jit(device=True)
-    def embed_query(raw, begun, group, table, first_position, count, copied_dim, embedded_dim, hdim):
+    def embed_query(raw, begun, group, table, first_position, count, copied_dim, sizes):
         """Embed a thread's part of a group of Q; rows past the last query are zeros."""
         dim = uint32(copied_dim + uint32(group * span))
-        if dim < embedded_dim:
+        if dim < sizes.embedded_dim:
             for i in range(query_turns):
                 row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
                 position = first_position + min(int32(row), int32(count) - int32(1))
                 at = 4 * (i * groups + group)
                 x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
-                x = embedded(x, table, position, dim, begun, 4 * group, hdim)
+                x = embedded(x, table, position, dim, begun, 4 * group, sizes.hdim)
                 raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 
     return embed_query
@@ -155,19 +155,19 @@ def key_embedder(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
         return uint32(dim + uint32(half * HALF) + uint32(4) * member)
 
     @cuda.jit(device=True)
-    def begin_keys(values, table, group, member, first_dim, embedded_dim):
+    def begin_keys(values, table, group, member, first_dim, sizes):
         """The values of the embedding that all keys share, for a thread's dims of a group."""
         for half in range(2):
             dim = dim_of(group, half, member, first_dim)
-            if dim < embedded_dim:
+            if dim < sizes.embedded_dim:
                 start(values, 4 * half, table, dim)
 
     @cuda.jit(device=True)
-    def embed_keys(x, begun, table, group, key, member, tile_start, last_key, first_dim, embedded_dim, hdim):
+    def embed_keys(x, begun, table, group, key, member, tile_start, last_key, first_dim, sizes):
         """Embed what `load_keys` loaded; `begun` are the values from `begin_keys`."""
         for half in range(2):
             dim = dim_of(group, half, member, first_dim)
-            if dim < embedded_dim:
+            if dim < sizes.embedded_dim:
                 for i in range(2):
                     position = min(int32(tile_start + key + uint32(i)), int32(last_key) - int32(1))
                     at = 8 * half + 4 * i
@@ -176,7 +176,7 @@ def key_embedder(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
                         at = 2 * half + 4 * i
                         a, b, c, d = at, at + 8, at + 1, at + 9
                     four = make_float4(x[a], x[b], x[c], x[d])
-                    four = embedded(four, table, position, dim, begun, 4 * half, hdim)
+                    four = embedded(four, table, position, dim, begun, 4 * half, sizes.hdim)
                     x[a], x[b], x[c], x[d] = four.x, four.y, four.z, four.w
 
     return begin_keys, embed_keys
@@ -192,23 +192,23 @@ def tile_embedder(shape: Shape, embedding: Embedding, paired: int) -> Any:
     load_key_rows, pair_key_rows = loader(shape, half_split, paired, key_turns), pairer(groups, paired, key_turns)
 
     @cuda.jit(device=True)
-    def embed_tile(source, pitch, to, table, first_key, count, first_dim, copied_dim, embedded_dim, hdim):
+    def embed_tile(source, pitch, to, table, first_key, count, first_dim, copied_dim, sizes):
         """Embed a thread's part of a slice of a tile of K with `count` rows, from global memory to global memory."""
         raw = cuda.local.array(key_floats, float32)
         begun = cuda.local.array(begun_floats, float32)
-        begin_dims(begun, table, copied_dim, embedded_dim)
-        load_key_rows(raw, source, pitch, count, first_dim, embedded_dim, hdim)
+        begin_dims(begun, table, copied_dim, sizes)
+        load_key_rows(raw, source, pitch, count, first_dim, sizes)
         if half_split:
             pair_key_rows(raw)
         for i in range(key_turns):
             row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
             for group in range(groups):
                 dim = uint32(copied_dim + uint32(group * span))
-                if row < count and dim < hdim:
+                if row < count and dim < sizes.hdim:
                     at = 4 * (i * groups + group)
                     x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
-                    if dim < embedded_dim:
-                        x = embedded(x, table, int32(first_key + row), dim, begun, 4 * group, hdim)
-                    st4(to, uint32(row * hdim + dim), x)
+                    if dim < sizes.embedded_dim:
+                        x = embedded(x, table, int32(first_key + row), dim, begun, 4 * group, sizes.hdim)
+                    st4(to, uint32(row * sizes.hdim + dim), x)
 
     return embed_tile

@@ -108,21 +108,19 @@ def scores_of(shape: Shape, embedding: Embedding, paired: int, begin_keys: Any, 
     @cuda.jit(device=True)
     def scores_of_tile(
         shared, buffer, scores, begun, table, warpgroup, key, member, tile_start, last_key,
-        first_dim, embedded_dim, hdim,
+        first_dim, sizes,
     ):  # fmt: skip
         group = warpgroup
         while group < uint32(groups):
             next_group = uint32(group + uint32(warpgroups))
             fragment = cuda.local.array(16, float32)
             load_keys(shared, buffer, fragment, group, key, member)
-            if embeds_keys and uint32(first_dim + group * uint32(span)) < embedded_dim:
-                embed_keys(
-                    fragment, begun, table, group, key, member, tile_start, last_key, first_dim, embedded_dim, hdim
-                )
+            if embeds_keys and uint32(first_dim + group * uint32(span)) < sizes.embedded_dim:
+                embed_keys(fragment, begun, table, group, key, member, tile_start, last_key, first_dim, sizes)
                 if paired > 1:
                     next_dim = uint32(first_dim + next_group * uint32(span))
-                    more = next_group < uint32(groups) and next_dim < embedded_dim
-                    begin_keys(begun, table, next_group if more else warpgroup, member, first_dim, embedded_dim)
+                    more = next_group < uint32(groups) and next_dim < sizes.embedded_dim
+                    begin_keys(begun, table, next_group if more else warpgroup, member, first_dim, sizes)
             score(shared, scores, fragment, group)
             group = next_group
 

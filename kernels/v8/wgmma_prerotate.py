@@ -27,8 +27,7 @@ def end_prerotation(counters, served, tid):
 
 
 def prerotation(shape: Shape, embed_tile: Any) -> tuple[Any, Any, Any]:
-    """Device functions; `embed_tile` embeds a block's slice of a tile. `done` tiles are embedded, as the first warp knows.
-
+    """Device functions; `embed_tile` embeds a block's slice of a tile. The first warp knows of `done` embedded tiles.
 
     begin(states, tile, tid) -> (counters of this block's keys, first tile of keys, done)
     embed(shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table, seq_k, first_dim, copied_dim,
@@ -48,11 +47,8 @@ def prerotation(shape: Shape, embed_tile: Any) -> tuple[Any, Any, Any]:
         return counters, taken, atomic_add(counters, TILES_DONE, 0, tid == 0)
 
     @cuda.jit(device=True)
-    def embed(
-        shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table, seq_k,
-        first_dim, copied_dim, embedded_dim, hdim,
-    ):  # fmt: skip
-        all_tiles = tiles_of(seq_k)
+    def embed(shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table, first_dim, copied_dim, sizes):
+        all_tiles = tiles_of(sizes.seq_k)
         if tid == 0:
             shared[taken_at] = float32(taken)
         cuda.syncthreads()
@@ -62,8 +58,8 @@ def prerotation(shape: Shape, embed_tile: Any) -> tuple[Any, Any, Any]:
             next_taken = atomic_add(counters, NEXT_TILE, 1, tid == 0)
             first_key = uint32(taken * KEYS)
             source = advance(k_head, uint64(first_key) * uint64(k_pitch))
-            target, count = advance(to, uint64(first_key) * uint64(hdim)), uint32(seq_k - first_key)
-            embed_tile(source, k_pitch, target, table, first_key, count, first_dim, copied_dim, embedded_dim, hdim)
+            target, count = advance(to, uint64(first_key) * uint64(sizes.hdim)), uint32(sizes.seq_k - first_key)
+            embed_tile(source, k_pitch, target, table, first_key, count, first_dim, copied_dim, sizes)
             if tid == 0:
                 shared[taken_at + turn] = float32(next_taken)
             cuda.syncthreads()

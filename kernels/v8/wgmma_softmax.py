@@ -38,7 +38,7 @@ def score_loader(shape: Shape, embedding: Embedding) -> Any:
     parts_at = uint32(shape.layout["parts"])
 
     @cuda.jit(device=True)
-    def load_scores(shared, tile, table, own, row, lane_id, key, last_key, q_offset, causal):
+    def load_scores(shared, tile, table, own, row, lane_id, key, last_key, sizes):
         """A lane's two scores of a row: the sum of all parts, biased; minus infinity where the row does not see."""
         at = uint32(parts_at + own * uint32(KEYS) + exchanged(lane_id * uint32(2), row // uint32(2)))
         x, y = ld2(shared, at)
@@ -47,10 +47,10 @@ def score_loader(shape: Shape, embedding: Embedding) -> Any:
             x += z
             y += w
         if bias is not None:
-            distance = int32(q_offset + int32(tile.first_query + row) - int32(key))
+            distance = int32(sizes.q_offset + int32(tile.first_query + row) - int32(key))
             x += bias(table, tile.bias_head, distance)
             y += bias(table, tile.bias_head, distance - int32(1))
-        visible = visible_to(tile, row, last_key, q_offset, causal)
+        visible = visible_to(tile, row, last_key, sizes)
         x = x if key < visible else NEGATIVE_INFINITY
         y = y if key + uint32(1) < visible else NEGATIVE_INFINITY
         return x, y
@@ -139,7 +139,7 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
         return own, row, all_rows or (own < uint32(rows_of_block) and row < uint32(queries))
 
     @cuda.jit(device=True)
-    def weigh(shared, rows, tile, table, warp_id, lane_id, tile_start, last_key, q_offset, causal, more):
+    def weigh(shared, rows, tile, table, warp_id, lane_id, tile_start, last_key, sizes, more):
         s0 = cuda.local.array(per_warp, float32)
         s1 = cuda.local.array(per_warp, float32)
         new_max = cuda.local.array(per_warp, float32)
@@ -149,7 +149,7 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
             own, row, there = owned_row(warp_id, i, tile.rank)
             new_max[i] = NEGATIVE_INFINITY
             if there:
-                s0[i], s1[i] = load_scores(shared, tile, table, own, row, lane_id, key, last_key, q_offset, causal)
+                s0[i], s1[i] = load_scores(shared, tile, table, own, row, lane_id, key, last_key, sizes)
                 new_max[i] = max(s0[i], s1[i])
         for bit in range(5):
             for i in range(per_warp):

@@ -17,7 +17,7 @@ from ..device.wgmma import fence_products
 from .embedding import Embedding
 from .mma_shape import COPIERS
 from .schedule import lanes, tensors_of, tile_of_block, visible_keys
-from .wgmma_copy import key_copier, query_placer, value_copier
+from .wgmma_copy import copiers, query_placer
 from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, turning
 from .wgmma_multiply import output_by_products
 from .wgmma_phases import TILE_ALIGNMENT, exchange_of, name_of, output_of, parts_of, places_of, scores_of
@@ -32,18 +32,18 @@ def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
     embed_query, place_query = query_embedder(shape, embedding), query_placer(shape, half_split, paired)
 
     @cuda.jit(device=True)
-    def stage_query(shared, raw, table, tile, dim, lane_dim, column, q_offset, embedded_dim, hdim, scale):
+    def stage_query(shared, raw, table, tile, dim, lane_dim, column, sizes):
         begun = cuda.local.array(begun_floats, float32)
         copied_dim = uint32(dim + lane_dim)
-        if embeds_query and copied_dim < embedded_dim:
-            begin_dims(begun, table, copied_dim, embedded_dim)
+        if embeds_query and copied_dim < sizes.embedded_dim:
+            begin_dims(begun, table, copied_dim, sizes)
         if half_split:
             pair_query(raw)
-        if embeds_query and copied_dim < embedded_dim:
-            position = int32(q_offset + int32(tile.first_query))
+        if embeds_query and copied_dim < sizes.embedded_dim:
+            position = int32(sizes.q_offset + int32(tile.first_query))
             for i in range(paired):
-                embed_query(raw, begun, i, table, position, tile.query_count, copied_dim, embedded_dim, hdim)
-        place_query(shared, raw, column, scale)
+                embed_query(raw, begun, i, table, position, tile.query_count, copied_dim, sizes)
+        place_query(shared, raw, column, sizes.softmax_scale)
 
     return stage_query
 
@@ -58,35 +58,33 @@ def scores_by_chunks(shape: Shape, embedding: Embedding, paired: int, load_query
     @cuda.jit(device=True)
     def scores_of_chunks(
         shared, raw, scores, table, tile, chunks, q_tile, q_pitch, k_head, k_pitch, v_head, v_pitch, last_key,
-        lane_dim, column, warpgroup, key, member, hdim, embedded_dim, q_offset, softmax_scale,
+        lane_dim, column, warpgroup, key, member, sizes,
     ):  # fmt: skip
         first_dim = tile.first_dim
         begun = cuda.local.array(8, float32)
         buffer, chunk, chunk_dim = uint32(0), uint32(0), first_dim
         while chunk < chunks:
-            stage_query(
-                shared, raw, table, tile, chunk_dim, lane_dim, column, q_offset, embedded_dim, hdim, softmax_scale
-            )
+            stage_query(shared, raw, table, tile, chunk_dim, lane_dim, column, sizes)
             cp_async_wait_but_one()
             cuda.syncthreads()
             fence_products()
             next_dim = uint32(chunk_dim + uint32(chunk_span))
             if uint32(chunk + uint32(1)) < chunks:
-                load_query(raw, q_tile, q_pitch, tile.query_count, next_dim, embedded_dim, hdim)
+                load_query(raw, q_tile, q_pitch, tile.query_count, next_dim, sizes)
             if embeds_keys:
-                begin_keys(begun, table, warpgroup, member, chunk_dim, embedded_dim)
+                begin_keys(begun, table, warpgroup, member, chunk_dim, sizes)
             scores_of_chunk(
                 shared, buffer, scores, begun, table, warpgroup, key, member, uint32(0), last_key,
-                chunk_dim, embedded_dim, hdim,
+                chunk_dim, sizes,
             )  # fmt: skip
             cuda.syncthreads()
             ahead = uint32(chunk + uint32(2))
             if ahead < chunks:
                 ahead_dim = uint32(next_dim + uint32(chunk_span))
-                copy_keys(shared, buffer, k_head, k_pitch, last_key, ahead_dim, embedded_dim, hdim)
+                copy_keys(shared, buffer, k_head, k_pitch, last_key, ahead_dim, sizes)
             elif uint32(ahead - chunks) < chunks:
                 ahead_dim = uint32(first_dim + (ahead - chunks) * uint32(chunk_span))
-                copy_values(shared, buffer, v_head, v_pitch, last_key, ahead_dim, embedded_dim, hdim)
+                copy_values(shared, buffer, v_head, v_pitch, last_key, ahead_dim, sizes)
             cp_async_commit()
             buffer = uint32(uint32(chunk_floats) - buffer)
             chunk, chunk_dim = uint32(chunk + uint32(1)), next_dim
@@ -103,8 +101,7 @@ def output_by_chunks(shape: Shape, copy_values: Any) -> Any:
 
     @cuda.jit(device=True)
     def output_of_chunks(
-        shared, buffer, tile, chunks, v_head, v_pitch, out_tile, out_pitch, last_key, warpgroup, dim, member, hdim,
-        embedded_dim,
+        shared, buffer, tile, chunks, v_head, v_pitch, out_tile, out_pitch, last_key, warpgroup, dim, member, sizes,
     ):  # fmt: skip
         first_dim = tile.first_dim
         acc = cuda.local.array(outputs, float32)
@@ -115,11 +112,13 @@ def output_by_chunks(shape: Shape, copy_values: Any) -> Any:
             for i in range(outputs):
                 acc[i] = float32(0.0)
             weigh(shared, buffer, acc, warpgroup, dim, member)
-            store_output(shared, acc, out_tile, out_pitch, tile.query_count, chunk_dim, warpgroup, dim, member, hdim)
+            store_output(
+                shared, acc, out_tile, out_pitch, tile.query_count, chunk_dim, warpgroup, dim, member, sizes.hdim
+            )
             if uint32(chunk + uint32(2)) < chunks:
                 cuda.syncthreads()
                 ahead_dim = uint32(chunk_dim + uint32(2 * chunk_span))
-                copy_values(shared, buffer, v_head, v_pitch, last_key, ahead_dim, embedded_dim, hdim)
+                copy_values(shared, buffer, v_head, v_pitch, last_key, ahead_dim, sizes)
             cp_async_commit()
             buffer = uint32(uint32(chunk_floats) - buffer)
             chunk, chunk_dim = uint32(chunk + uint32(1)), uint32(chunk_dim + uint32(chunk_span))
@@ -134,7 +133,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         shape.width * cluster, KEYS * shape.width, 4 * shape.query_turns * shape.groups
     )  # fmt: skip
     half_split, of_batch = embedding.half_split, embedding.of_batch
-    copy_keys, copy_values = copies = key_copier(shape, half_split, paired), value_copier(shape)
+    copy_keys, copy_values = copies = copiers(shape, half_split, paired)
     load_query = loader(shape, half_split, paired, shape.query_turns)
     sends = exchange_of(shape)
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
@@ -144,34 +143,31 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     tile_of, send_parts = tile_of_block(cluster, shape.queries, heads_last=True), parts_of(shape, sends)
     warpgroup_of, place, owned_rows = places_of(shape)
 
-    def attention(
-        q, k, v, out, table, k_embedded, states,
-        kv_heads, heads_reciprocal, seq_q, seq_k, hdim, embedded_dim, q_offset, causal, softmax_scale,
-    ):  # fmt: skip
+    def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
         tid, warp_id, lane_id, lane_row, member = lanes()
         warpgroup = warpgroup_of(tid)
-        tile = tile_of(kv_heads, heads_reciprocal, seq_q)
+        tile = tile_of(sizes)
         first_dim, owned = tile.first_dim, owned_rows(tile.rank)
         if of_batch is not None:
             table = of_batch(table, tile.batch)
         q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
-        last_key = visible_keys(tile, seq_k, q_offset, causal)
-        chunks = uint32((hdim + uint32(chunk_span - 1)) // uint32(chunk_span))
+        last_key = visible_keys(tile, sizes)
+        chunks = uint32((sizes.hdim + uint32(chunk_span - 1)) // uint32(chunk_span))
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         lane_dim = column
         if half_split:
             lane_dim = turning(column)
         raw = cuda.local.array(raw_floats, float32)
 
-        copy_keys(shared, uint32(0), k_head, k.row, last_key, first_dim, embedded_dim, hdim)
+        copy_keys(shared, uint32(0), k_head, k.row, last_key, first_dim, sizes)
         cp_async_commit()
-        load_query(raw, q_tile, q.row, tile.query_count, first_dim, embedded_dim, hdim)
+        load_query(raw, q_tile, q.row, tile.query_count, first_dim, sizes)
         second_dim = uint32(first_dim + uint32(chunk_span))
         if chunks > uint32(1):
-            copy_keys(shared, uint32(chunk_floats), k_head, k.row, last_key, second_dim, embedded_dim, hdim)
+            copy_keys(shared, uint32(chunk_floats), k_head, k.row, last_key, second_dim, sizes)
         else:
-            copy_values(shared, uint32(chunk_floats), v_head, v.row, last_key, first_dim, embedded_dim, hdim)
+            copy_values(shared, uint32(chunk_floats), v_head, v.row, last_key, first_dim, sizes)
         cp_async_commit()
         start_exchange(shared, tid == uint32(threads - 1), owned)
 
@@ -181,7 +177,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             scores[i] = float32(0.0)
         buffer = scores_of_chunks(
             shared, raw, scores, table, tile, chunks, q_tile, q.row, k_head, k.row, v_head, v.row, last_key,
-            lane_dim, column, warpgroup, key, member, hdim, embedded_dim, q_offset, softmax_scale,
+            lane_dim, column, warpgroup, key, member, sizes,
         )  # fmt: skip
         if cluster > 1:
             cluster_wait()
@@ -192,14 +188,13 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             cuda.local.array(per_warp, float32), cuda.local.array(per_warp, float32),
             cuda.local.array(per_warp, float32),
         )  # fmt: skip
-        begin_rows(state, seq_k)
-        softmax(shared, state, tile, table, warp_id, lane_id, uint32(0), last_key, q_offset, causal, False)
+        begin_rows(state, sizes.seq_k)
+        softmax(shared, state, tile, table, warp_id, lane_id, uint32(0), last_key, sizes, False)
         cuda.syncthreads()
         await_weights(shared, tid, uint32(0), False)
         fence_products()
         output_of_chunks(
-            shared, buffer, tile, chunks, v_head, v.row, out_tile, out.row, last_key, warpgroup, dim, member, hdim,
-            embedded_dim,
+            shared, buffer, tile, chunks, v_head, v.row, out_tile, out.row, last_key, warpgroup, dim, member, sizes,
         )  # fmt: skip
 
     attention.__name__ = attention.__qualname__ = name_of(shape, embedding, paired)
