@@ -34,7 +34,7 @@ from .exchange import Exchange, exchange
 from .launch import launch, listed
 from .mma_embed import copiers, scaler, tile_embedder
 from .mma_multiply import output_by_products, scores_by_products
-from .mma_shape import COPIERS, GROUP, STEP, Shape, choose
+from .mma_shape import COPIERS, GROUP, SMS, STEP, Shape, choose
 from .mma_softmax import softmax_of
 from .schedule import SIZES, lanes, tensors_of, tile_of_block, visible_keys
 from .softmax import greatest_weight
@@ -201,6 +201,7 @@ def attend(
     table_type: Any = FLOATS,
     shape: Shape | None = None,
     target: str = EMULATED_TARGET,
+    sms: int = SMS,
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k` and embeds their first `embedded_dim` dims.
 
@@ -208,6 +209,6 @@ def attend(
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or the tiles do not fit shared memory.
     """
-    shape = shape or choose(problem, embedded_dim, target)
+    shape = shape or choose(problem, embedded_dim, target, sms)
     kernel = kernel_of(shape, embedding, table_type)
     return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), listed(table), embedded_dim)

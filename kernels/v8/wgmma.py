@@ -31,7 +31,7 @@ from ..device.wgmma import fence_products
 from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 from .launch import launch, listed
-from .mma_shape import COPIERS, GROUP
+from .mma_shape import COPIERS, GROUP, SMS
 from .schedule import SIZES, lanes, tensors_of, tile_of_block, visible_keys
 from .wgmma_copy import copiers, query_placer
 from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, tile_embedder, turning
@@ -229,6 +229,7 @@ def attend(
     k: str = "k",
     table_type: Any = FLOATS,
     shape: Shape | None = None,
+    sms: int = SMS,
 ) -> Launch:
     """The launch that attends to the buffers `q` and `k` and embeds their first `embedded_dim` dims.
 
@@ -236,7 +237,7 @@ def attend(
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or the tiles do not fit shared memory.
     """
-    shape = shape or choose(problem, embedded_dim if embedding.keys else 0)
+    shape = shape or choose(problem, embedded_dim if embedding.keys else 0, sms)
     shared = ("k_embedded", "states") if shape.once else (k, k)
     # Where few of many dims turn, those of one group of each slice, what is compiled for that is shorter.
     few = 0 < embedded_dim <= GROUP * shape.cluster and not shape.once

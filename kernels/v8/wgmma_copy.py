@@ -60,7 +60,7 @@ def copiers(shape: Shape, halves: bool, paired: int) -> tuple[Any, Any]:
 
 
 def query_placer(shape: Shape, halves: bool, paired: int) -> Any:
-    """A device function that splits a thread's part of Q into shared memory, with the halves of pairs where `copier` has them."""
+    """A device function: splits a thread's part of Q into shared memory; halves of pairs lie as `copier` puts them."""
     queries, groups, passes, query_turns = shape.queries, shape.groups, shape.passes, shape.query_turns
     query_at, tile, query_low = uint32(shape.layout["query"]), uint32(queries * TERMS), uint32(queries * shape.width)
 

@@ -9,7 +9,7 @@ from ..constants import OPT_IN_SHARED_LIMIT, require
 from ..device.wgmma import ROWS, WARPGROUP
 from ..version import MOST_BLOCKS, Problem, SharedLayout
 from .launch import power_of_two, require_field, require_threads
-from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
+from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, RESIDENT, SMS, resident, width_of
 
 KEYS = ROWS  # of a tile
 MAX_WIDTH = 256
@@ -20,7 +20,6 @@ QUERIES = (64, 48, 40, 32, 24, 16, 8)
 TILE_COST = 24  # the fixed cost of a tile, in queries
 REWRITE_COST = 4  # cost of a dim embedded in global memory, relative to one embedded in registers
 WAIT_COST = 256  # cost of the wait for the last tile, in the same unit
-RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # resident blocks of an H200 by cluster size, one per SM
 
 
 @dataclass(frozen=True)
@@ -134,18 +133,13 @@ class Shape:
         )
 
 
-def takes(problem: Problem) -> bool:
+def takes(problem: Problem, sms: int = SMS) -> bool:
     """Whether tiles of 64 keys pay off, and the slices of a cluster of 16 cover the head dim, or are streamed."""
-    covered = problem.hdim <= MAX_CLUSTER * MAX_WIDTH or streaming(problem) is not None
+    covered = problem.hdim <= MAX_CLUSTER * MAX_WIDTH or streaming(problem, sms) is not None
     return problem.seq_k > KEYS // 2 and covered
 
 
-def width_of(hdim: int, cluster: int) -> int:
-    """Dims of a slice: whole products."""
-    return -(-hdim // (cluster * ROWS)) * ROWS
-
-
-def streaming(problem: Problem) -> Shape | None:
+def streaming(problem: Problem, sms: int = SMS) -> Shape | None:
     """A shape that streams the head dim, where one tile holds all keys and that pays; else None.
 
     That is where no cluster holds the head dim, and where clusters that do would need more than two waves. The largest
@@ -155,15 +149,15 @@ def streaming(problem: Problem) -> Shape | None:
     tiles, heads = -(-problem.seq_q // queries), problem.batch * problem.kv_heads
     tiles *= problem.batch * problem.heads
     held = power_of_two(-(-problem.hdim // STREAM_WIDTH))  # blocks whose slices are one chunk
-    pays = problem.hdim > MAX_CLUSTER * MAX_WIDTH or (held > 1 and tiles * held > 4 * SMS)
+    pays = problem.hdim > MAX_CLUSTER * MAX_WIDTH or (held > 1 and tiles * held > 4 * sms)
     if problem.seq_k > KEYS or not pays or heads > MOST_BLOCKS["z"]:
         return None
-    fitting = [c for c in RESIDENT if c <= held and tiles * c <= 2 * RESIDENT[c]]
+    fitting = [c for c in RESIDENT if c <= held and tiles * c <= 2 * resident(c, sms)]
     return Shape(max(fitting, default=1), queries, STREAM_WIDTH, 2, 2, streams=True)
 
 
-def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
-    """The shape for a problem, by a rule fitted to timings on an H200.
+def choose(problem: Problem, embedded_dim: int | None = None, sms: int = SMS) -> Shape:
+    """The shape for a problem, on a card with `sms` SMs, by a rule fitted to timings on an H200.
 
     The smallest cluster whose slices fit. Where few keys or queries would leave half of the GPU idle, up to 8 blocks,
     with slices of at least 64 dims. Among the queries per tile that fit, those with the lowest cost over all waves: a
@@ -176,17 +170,17 @@ def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
     """
     embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
     heads = problem.batch * problem.heads
-    if streamed := streaming(problem):
+    if streamed := streaming(problem, sms):
         return streamed
     cluster = power_of_two(-(-problem.hdim // MAX_WIDTH))
     few = problem.seq_k <= KEYS or problem.seq_q <= 16
-    if few and heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
+    if few and heads * -(-problem.seq_q // KEYS) * cluster < sms // 2:
         cluster = max(cluster, min(power_of_two(-(-problem.hdim // ROWS)), 8))
-    width = width_of(problem.hdim, cluster)
+    width = width_of(problem.hdim, cluster, ROWS)
     warpgroups = 1 if width == ROWS else 2
 
     def waves(shape: Shape) -> int:
-        return -(-heads * -(-problem.seq_q // shape.queries) * cluster // RESIDENT[cluster])
+        return -(-heads * -(-problem.seq_q // shape.queries) * cluster // resident(cluster, sms))
 
     shapes = [Shape(cluster, queries, width, warpgroups) for queries in QUERIES]
     fitting = [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
