@@ -22,16 +22,15 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32, uint64
 
-from ..constants import FLOATS
 from ..device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
 from ..device.cluster import cluster_wait
 from ..device.rows import ROWS
 from ..device.vector import advance, make_float4, st4
 from ..limits import EMULATED_TARGET
 from ..version import Kernel, Launch, Problem
-from .embedding import PLAIN, Embedding
+from .embedding import Embedding
 from .exchange import Exchange, exchange
-from .launch import launch, listed
+from .launch import Call, launch
 from .mma_embed import copiers, scaler, tile_embedder
 from .mma_multiply import output_by_products, scores_by_products
 from .mma_shape import COPIERS, GROUP, SMS, STEP, Shape, choose
@@ -193,22 +192,16 @@ def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
 
 def attend(
     problem: Problem,
-    embedding: Embedding = PLAIN,
-    table: str | tuple[str | int, ...] = "q",
-    embedded_dim: int = 0,
-    q: str = "q",
-    k: str = "k",
-    table_type: Any = FLOATS,
+    *what: Any,
     shape: Shape | None = None,
     target: str = EMULATED_TARGET,
     sms: int = SMS,
+    **named: Any,
 ) -> Launch:
-    """The launch that attends to the buffers `q` and `k` and embeds their first `embedded_dim` dims.
-
-    `table` is the buffer that the embedding reads, or the arguments that its `table_type` consists of.
+    """The launch of a `Call`, of which `what` and `named` are fields.
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or the tiles do not fit shared memory.
     """
-    shape = shape or choose(problem, embedded_dim, target, sms)
-    kernel = kernel_of(shape, embedding, table_type)
-    return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), listed(table), embedded_dim)
+    call = Call(problem, *what, **named)
+    shape = shape or choose(problem, call.embedded_dim, target, sms)
+    return launch(kernel_of(shape, call.embedding, call.table_type), shape, call)

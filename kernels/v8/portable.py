@@ -21,11 +21,11 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
-from ..constants import FLOAT, FLOATS, INT, UINT, require, require_shared
+from ..constants import FLOAT, INT, UINT, require, require_shared
 from ..device.rows import ROWS, rows_of
 from ..version import Kernel, Launch, Problem
-from .embedding import PLAIN, Embedding
-from .launch import listed, numbers, tensors
+from .embedding import Embedding
+from .launch import Call
 from .portable_output import output_of
 from .portable_score import Place, query_of, scores_of
 from .portable_shape import BLOCK, Shape, choose
@@ -124,37 +124,22 @@ def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
     return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads)
 
 
-def attend(
-    problem: Problem,
-    embedding: Embedding = PLAIN,
-    table: str | tuple[str | int, ...] = "q",
-    embedded_dim: int = 0,
-    q: str = "q",
-    k: str = "k",
-    table_type: Any = FLOATS,
-    shape: Shape | None = None,
-) -> Launch:
-    """The launch that attends to the buffers `q` and `k` and embeds their first `embedded_dim` dims.
-
-    `table` is the buffer that the embedding reads, or the arguments that its `table_type` consists of.
+def attend(problem: Problem, *what: Any, shape: Shape | None = None, **named: Any) -> Launch:
+    """The launch of a `Call`, of which `what` and `named` are fields.
 
     Raises: Unsupported for a shape of another head dim, or where a tile does not fit shared memory.
     """
-    shape = shape or choose(problem)
-    require(
-        shape.hdim == problem.hdim, "hdim", problem.hdim, shape.hdim, "hdim is {needed}; this shape takes {allowed}"
-    )
+    call, shape = Call(problem, *what, **named), shape or choose(problem)
+    template = "hdim is {needed}; this shape takes {allowed}"
+    require(shape.hdim == problem.hdim, "hdim", problem.hdim, shape.hdim, template)
     require_shared(shape.layout, problem)
+    tiles, sharers = -(-problem.seq_q // shape.queries), problem.heads // problem.kv_heads
     return Launch(
-        kernel_of(shape, embedding, table_type),
-        grid=(
-            -(-problem.seq_q // shape.queries) * (problem.heads // problem.kv_heads),
-            problem.kv_heads,
-            problem.batch,
-        ),
+        kernel_of(shape, call.embedding, call.table_type),
+        grid=(tiles * sharers, problem.kv_heads, problem.batch),
         block=(shape.threads,),
-        args=(*tensors(problem, (q, k, "v", "out")), *listed(table), *numbers(problem, embedded_dim)),
+        args=(*call.tensors, *call.numbers),
         shared=shape.layout,
         shape=shape,
-        embedding=embedding,
+        embedding=call.embedding,
     )

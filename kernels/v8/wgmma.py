@@ -29,8 +29,8 @@ from ..device.rows import ROWS
 from ..device.vector import advance
 from ..device.wgmma import fence_products
 from ..version import Buffer, Kernel, Launch, Problem
-from .embedding import PLAIN, Embedding
-from .launch import launch, listed
+from .embedding import Embedding
+from .launch import Call, launch
 from .mma_shape import COPIERS, GROUP, SMS
 from .schedule import SIZES, lanes, tensors_of, tile_of_block, visible_keys
 from .wgmma_copy import copiers, query_placer
@@ -220,30 +220,18 @@ def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, paired: int) 
     )
 
 
-def attend(
-    problem: Problem,
-    embedding: Embedding = PLAIN,
-    table: str | tuple[str | int, ...] = "q",
-    embedded_dim: int = 0,
-    q: str = "q",
-    k: str = "k",
-    table_type: Any = FLOATS,
-    shape: Shape | None = None,
-    sms: int = SMS,
-) -> Launch:
-    """The launch that attends to the buffers `q` and `k` and embeds their first `embedded_dim` dims.
-
-    `table` is the buffer that the embedding reads, or the arguments that its `table_type` consists of.
+def attend(problem: Problem, *what: Any, shape: Shape | None = None, sms: int = SMS, **named: Any) -> Launch:
+    """The launch of a `Call`, of which `what` and `named` are fields.
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or the tiles do not fit shared memory.
     """
-    shape = shape or choose(problem, embedded_dim if embedding.keys else 0, sms)
-    shared = ("k_embedded", "states") if shape.once else (k, k)
+    call = Call(problem, *what, **named)
+    shape = shape or choose(problem, call.embedded_dim if call.embedding.keys else 0, sms)
     # Where few of many dims turn, those of one group of each slice, what is compiled for that is shorter.
-    few = 0 < embedded_dim <= GROUP * shape.cluster and not shape.once
-    kernel = kernel_of(shape, embedding, table_type, 1 if few else shape.groups)
-    others = (*listed(table), *shared)
-    return launch(kernel, shape, embedding, problem, (q, k, "v", "out"), others, embedded_dim, shape.streams)
+    few = 0 < call.embedded_dim <= GROUP * shape.cluster and not shape.once
+    kernel = kernel_of(shape, call.embedding, call.table_type, 1 if few else shape.groups)
+    others = ("k_embedded", "states") if shape.once else (call.k, call.k)
+    return launch(kernel, shape, call, others, shape.streams)
 
 
 def workspace(problem: Problem, launch: Launch) -> dict[str, Buffer]:
