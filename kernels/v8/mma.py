@@ -1,18 +1,7 @@
-"""The V8 core on mma.sync: attention over a thread-block cluster that shares the head dim, with an inlined embedding.
+"""The V8 core on mma.sync: a block copies its slices of Q and K to shared memory and embeds them there (see README.md).
 
-Each cluster computes one tile of queries of one head; each of its blocks has a slice of the head dim. A block copies
-its slice of Q and K to shared memory and embeds it there. It multiplies the slices and sends its partial scores to the
-block that owns the row. The owner sums the partial scores, computes the softmax and sends the weights to all blocks.
-Each block multiplies them with its slice of V. So a cluster reads and embeds every element once, and no score or
-embedded value goes through global memory. Copies overlap the arithmetic. Scores and weights go to other blocks by
-asynchronous stores that count at an mbarrier of the receiver, so no thread waits for a fence on all memory.
-
-Both products run on the tensor cores as three TF32 products: each float is split into a TF32 number and a remainder,
-and only remainder times remainder is left out. Tensor cores truncate when they add. So the partial sums of the large
-products are taken from them every 16 terms and added in float32.
-
-Slices are interleaved: rank r has the dims 32 (r + cluster i) to 32 (r + cluster i) + 31 for all i, so that a partial
-rotation is distributed over as many blocks as possible.
+Copies overlap the arithmetic. Scores and weights go to other blocks by asynchronous stores that count at an mbarrier of
+the receiver, so no thread waits for a fence on all memory.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
 """The V8 core for every GPU: attention in float32 arithmetic, without clusters, tensor cores or asynchronous copies.
 
-A block computes a tile of queries of one head and streams K and V. A thread loads four dims of a few keys to registers,
-embeds them there and multiplies them with every query of the tile. So K never passes through shared memory, and each of
-its elements is read and embedded once per tile of queries. Shared memory holds the embedded queries: all of them or, if
-they do not fit, two slices in turn. The threads that share a key's dims add their scores by shuffles. Each warp
-computes the softmax of its rows. Then every thread accumulates four dims of the output for all queries of the tile.
+K never passes through shared memory, and each of its elements is read and embedded once per tile of queries. Shared
+memory holds the embedded queries: all of them or, if they do not fit, two slices in turn. A warp computes the softmax
+of its rows. Then every thread accumulates four dims of the output for all queries of the tile.
 
 The next loads are issued before the current values are used up, also across the ends of key tiles and output panels.
-Nothing is read past the last key: those values are 0, and their scores are masked.
-
 As long as every four dims of the output have a thread, sums stay in registers. Beyond that, a thread takes several
-panels of four dims and accumulates them in global memory, where it reads only what it wrote. With one tile of keys it
-reads nothing back.
+panels of four dims and accumulates them in global memory, where it reads only what it wrote.
 """
 
 from __future__ import annotations

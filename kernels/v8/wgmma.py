@@ -1,16 +1,8 @@
-"""The V8 core on wgmma: as `mma`, with the products transposed so that they are large enough for wgmma.
+"""The V8 core on wgmma: as `mma`, with the products transposed so that they are large enough for wgmma (see README.md).
 
-K and V are the larger operands: their rows are the 64 rows of A and come from registers, where each element is split
-into high and low once. Q and the weights are split when they are written; they are the columns of B and come from
-shared memory. Each warpgroup takes some of the dims: as terms of the scores, whose owners sum the parts, and as rows of
-the output.
-
-Slices are interleaved and blocks exchange scores and weights as in `mma`.
-
-A block embeds a tile of K between its load and its products. Where many blocks need the same keys, they embed the keys
-once, together, before their main loop (`Shape.once`). Every block takes tiles until none is left, embeds them in global
-memory, loads its Q, and waits for the last tile. A waiting block has found no tile left, so no block waits for one that
-has not started.
+Each warpgroup takes some of the dims: as terms of the scores, whose owners sum the parts, and as rows of the output. A
+block embeds a tile of K between its load and its products, or, with `Shape.once`, together with all blocks that need
+it.
 """
 
 from __future__ import annotations

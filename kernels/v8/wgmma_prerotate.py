@@ -1,7 +1,7 @@
 """The wgmma core: keys that many blocks need are embedded once, by all of these blocks together, in global memory.
 
-Every block takes tiles of keys until none is left and counts those it has embedded. A waiting block has found no tile
-left, so no block waits for one that has not started. The last block past the wait resets the counters.
+Every block takes tiles of keys until none is left, embeds them and counts those. A waiting block has found none left,
+so no block waits for one that has not started. The last block past the wait resets the counters.
 """
 
 from __future__ import annotations
