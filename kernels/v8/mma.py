@@ -24,7 +24,7 @@ from .mma_embed import copiers, scaler, tile_embedder
 from .mma_multiply import output_by_products, scores_by_products
 from .mma_shape import COPIERS, GROUP, SMS, STEP, Shape, choose
 from .mma_softmax import softmax_of
-from .schedule import SIZES, lanes, tensors_of, tile_of_block, visible_keys
+from .schedule import SIZES, tensors_of, tile_of_block, visible_keys
 from .softmax import greatest_weight
 
 
@@ -91,7 +91,9 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
     def attention(q, k, v, out, table, sizes):
         shared = cuda.shared.array(0, float32, 16)
-        tid, warp_id, lane_id, lane_row, member = lanes()
+        tid = uint32(cuda.threadIdx.x)
+        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
+        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
         tile = tile_of(sizes)
         query_count = tile.query_count
         if of_batch is not None:

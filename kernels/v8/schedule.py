@@ -52,14 +52,6 @@ def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
 
 
 @cuda.jit(device=True)
-def lanes():
-    """Of this thread: its number, warp, and lane; the row and the member of four lanes that it has in a fragment."""
-    tid = uint32(cuda.threadIdx.x)
-    lane_id = tid % uint32(32)
-    return tid, tid // uint32(32), lane_id, lane_id // uint32(4), lane_id % uint32(4)
-
-
-@cuda.jit(device=True)
 def tensors_of(tile, q, k, v, out):
     """The tile of q, the heads of k and v, and the tile of out."""
     q_tile = rows_of(q, tile.batch, tile.head, tile.first_query)

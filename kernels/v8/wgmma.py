@@ -24,7 +24,7 @@ from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import Embedding
 from .launch import Call, launch
 from .mma_shape import COPIERS, GROUP, SMS
-from .schedule import SIZES, lanes, tensors_of, tile_of_block, visible_keys
+from .schedule import SIZES, tensors_of, tile_of_block, visible_keys
 from .wgmma_copy import copiers, query_placer
 from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, tile_embedder, turning
 from .wgmma_multiply import output_by_products
@@ -124,7 +124,9 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
 
     def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
-        tid, warp_id, lane_id, lane_row, member = lanes()
+        tid = uint32(cuda.threadIdx.x)
+        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
+        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
         warpgroup = warpgroup_of(tid)
         tile = tile_of(sizes)
         first_dim, owned = tile.first_dim, owned_rows(tile.rank)

@@ -16,7 +16,7 @@ from ..device.cluster import cluster_wait
 from ..device.wgmma import fence_products
 from .embedding import Embedding
 from .mma_shape import COPIERS
-from .schedule import lanes, tensors_of, tile_of_block, visible_keys
+from .schedule import tensors_of, tile_of_block, visible_keys
 from .wgmma_copy import copiers, query_placer
 from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, turning
 from .wgmma_multiply import output_by_products
@@ -145,7 +145,9 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
 
     def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
-        tid, warp_id, lane_id, lane_row, member = lanes()
+        tid = uint32(cuda.threadIdx.x)
+        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
+        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
         warpgroup = warpgroup_of(tid)
         tile = tile_of(sizes)
         first_dim, owned = tile.first_dim, owned_rows(tile.rank)
