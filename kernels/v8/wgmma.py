@@ -35,31 +35,45 @@ from .wgmma_softmax import Rows, softmax_of
 from .wgmma_stream import make_kernel as stream
 
 
-def prologue_of(shape: Shape, embedding: Embedding, paired: int, begin_keys: Any, copy_keys: Any) -> Any:
-    """A device function that embeds and splits Q and starts to copy the first tile of K, with `once` of embedded keys.
-
-    It returns the keys to read, their pitch, the counters of these keys, and the blocks that are past the wait.
-    """
-    once, half_split, threads, groups = shape.once, embedding.half_split, shape.threads, shape.groups
+def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
+    """The attention kernel for that shape and embedding; `paired` groups of a slice may have embedded dims."""
+    cluster, once, per_warp, size = shape.cluster, shape.once, shape.rows_of_warp, shape.queries // 2
+    outputs, of_batch = shape.panels * shape.abreast * size, embedding.of_batch
+    halves = embedding.half_split and not once  # the halves of a pair are apart in shared memory
+    copy_keys, copy_values = copiers(shape, halves, paired)
+    begin_keys, embed_keys = key_embedder(shape, embedding)
+    begin_together, embed_together, await_together = prerotation(shape, tile_embedder(shape, embedding, paired))
+    half_split, threads, groups = embedding.half_split, shape.threads, shape.groups
     span, raw_floats, begun_floats = GROUP * shape.cluster, 4 * shape.query_turns * groups, 4 * groups
     embeds_query, embeds_keys = embedding.query, embedding.keys and not once
     load_query = loader(shape, half_split, paired, shape.query_turns)
     pair_query = pairer(groups, paired, shape.query_turns)
     begin_dims, embed_query = beginner(shape, embedding, paired), query_embedder(shape, embedding)
     place_query = query_placer(shape, half_split and not once, paired)
-    start_exchange = exchange_of(shape).start
-    begin_together, embed_together, await_together = prerotation(shape, tile_embedder(shape, embedding, paired))
+    scores_of_tile = scores_of(shape, embedding, paired, begin_keys, embed_keys)
+    weigh = output_by_products(shape, ahead=shape.blocks == 1)  # loads ahead take registers
+    sends = exchange_of(shape)
+    start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
+    begin_rows, softmax = softmax_of(shape, embedding, sends)
+    tile_of, send_parts, store_output = tile_of_block(cluster, shape.queries), parts_of(shape, sends), output_of(shape)
+    warpgroup_of, _, owned_rows = places_of(shape)
+    warpgroups, lane_dims = shape.warpgroups, 2 * shape.abreast
 
-    @cuda.jit(device=True)
-    def prologue(
-        shared, begun, q_tile, q_pitch, k_head, k_pitch, k_embedded, table, states, tile, tid, warp_id, warpgroup,
-        member, owned, last_key, sizes,
-    ):  # fmt: skip
-        first_dim, query_count, counters, served = tile.first_dim, tile.query_count, states, int32(0)
+    def attention(q, k, v, out, table, k_embedded, states, sizes):
+        shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
+        tid = uint32(cuda.threadIdx.x)
+        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
+        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
+        warpgroup = warpgroup_of(tid)
+        tile = tile_of(sizes)
+        first_dim, owned = tile.first_dim, owned_rows(tile.rank)
+        if of_batch is not None:
+            table = of_batch(table, tile.batch)
+        q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
+        query_count, k_pitch, last_key = tile.query_count, k.row, visible_keys(tile, sizes)
         first_warp = cuda.shfl_sync(FULL_MASK, int32(warp_id), 0) == 0
         if once:
             counters, taken, done = begin_together(states, tile, tid)
-
         # The copy of K overlaps the embedding and the split of Q.
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         copied_dim = uint32(first_dim + column)
@@ -68,8 +82,9 @@ def prologue_of(shape: Shape, embedding: Embedding, paired: int, begin_keys: Any
             if once:
                 column = turning(column)  # the order in which blocks have stored K
         raw = cuda.local.array(raw_floats, float32)
+        begun = cuda.local.array(8, float32)
         begun_query = cuda.local.array(begun_floats, float32)
-        load_query(raw, q_tile, q_pitch, query_count, first_dim, sizes)
+        load_query(raw, q_tile, q.row, query_count, first_dim, sizes)
         if half_split and once:
             pair_query(raw)
         if embeds_keys:
@@ -101,45 +116,9 @@ def prologue_of(shape: Shape, embedding: Embedding, paired: int, begin_keys: Any
             served = await_together(counters, done, first_warp, tid, sizes.seq_k)
             copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, sizes)
             cp_async_commit()
-        return k_head, k_pitch, counters, served
-
-    return prologue
-
-
-def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
-    """The attention kernel for that shape and embedding; `paired` groups of a slice may have embedded dims."""
-    cluster, once, per_warp, size = shape.cluster, shape.once, shape.rows_of_warp, shape.queries // 2
-    outputs, of_batch = shape.panels * shape.abreast * size, embedding.of_batch
-    halves = embedding.half_split and not once  # the halves of a pair are apart in shared memory
-    copy_keys, copy_values = copiers(shape, halves, paired)
-    begin_keys, embed_keys = key_embedder(shape, embedding)
-    prologue = prologue_of(shape, embedding, paired, begin_keys, copy_keys)
-    scores_of_tile = scores_of(shape, embedding, paired, begin_keys, embed_keys)
-    weigh = output_by_products(shape, ahead=shape.blocks == 1)  # loads ahead take registers
-    sends = exchange_of(shape)
-    await_parts, await_weights = sends.await_parts, sends.await_weights
-    begin_rows, softmax = softmax_of(shape, embedding, sends)
-    tile_of, send_parts, store_output = tile_of_block(cluster, shape.queries), parts_of(shape, sends), output_of(shape)
-    warpgroup_of, place, owned_rows = places_of(shape)
-
-    def attention(q, k, v, out, table, k_embedded, states, sizes):
-        shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
-        tid = uint32(cuda.threadIdx.x)
-        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
-        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
-        warpgroup = warpgroup_of(tid)
-        tile = tile_of(sizes)
-        first_dim, owned = tile.first_dim, owned_rows(tile.rank)
-        if of_batch is not None:
-            table = of_batch(table, tile.batch)
-        q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
-        last_key = visible_keys(tile, sizes)
-        begun = cuda.local.array(8, float32)
-        k_head, k_pitch, counters, served = prologue(
-            shared, begun, q_tile, q.row, k_head, k.row, k_embedded, table, states, tile, tid, warp_id, warpgroup,
-            member, owned, last_key, sizes,
-        )  # fmt: skip
-        key, dim, slot = place(warp_id, lane_row, tile.rank, warpgroup)
+        key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
+        dim = uint32((warp_id % uint32(4) * uint32(8) + lane_row) * uint32(lane_dims))
+        slot = uint32(tile.rank * uint32(warpgroups) + warpgroup)
         acc = cuda.local.array(outputs, float32)
         for i in range(outputs):
             acc[i] = float32(0.0)

@@ -48,84 +48,6 @@ def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
     return stage_query
 
 
-def scores_by_chunks(shape: Shape, embedding: Embedding, paired: int, load_query: Any, copies: tuple[Any, Any]) -> Any:
-    """A device function: the scores of all chunks of Q and K. It returns the buffer that the values begin in."""
-    chunk_span, chunk_floats, embeds_keys = shape.width * shape.cluster, KEYS * shape.width, embedding.keys
-    (copy_keys, copy_values), (begin_keys, embed_keys) = copies, key_embedder(shape, embedding)
-    stage_query = query_stager(shape, embedding, paired)
-    scores_of_chunk = scores_of(shape, embedding, paired, begin_keys, embed_keys)
-
-    @cuda.jit(device=True)
-    def scores_of_chunks(
-        shared, raw, scores, table, tile, chunks, q_tile, q_pitch, k_head, k_pitch, v_head, v_pitch, last_key,
-        lane_dim, column, warpgroup, key, member, sizes,
-    ):  # fmt: skip
-        first_dim = tile.first_dim
-        begun = cuda.local.array(8, float32)
-        buffer, chunk, chunk_dim = uint32(0), uint32(0), first_dim
-        while chunk < chunks:
-            stage_query(shared, raw, table, tile, chunk_dim, lane_dim, column, sizes)
-            cp_async_wait_but_one()
-            cuda.syncthreads()
-            fence_products()
-            next_dim = uint32(chunk_dim + uint32(chunk_span))
-            if uint32(chunk + uint32(1)) < chunks:
-                load_query(raw, q_tile, q_pitch, tile.query_count, next_dim, sizes)
-            if embeds_keys:
-                begin_keys(begun, table, warpgroup, member, chunk_dim, sizes)
-            scores_of_chunk(
-                shared, buffer, scores, begun, table, warpgroup, key, member, uint32(0), last_key,
-                chunk_dim, sizes,
-            )  # fmt: skip
-            cuda.syncthreads()
-            ahead = uint32(chunk + uint32(2))
-            if ahead < chunks:
-                ahead_dim = uint32(next_dim + uint32(chunk_span))
-                copy_keys(shared, buffer, k_head, k_pitch, last_key, ahead_dim, sizes)
-            elif uint32(ahead - chunks) < chunks:
-                ahead_dim = uint32(first_dim + (ahead - chunks) * uint32(chunk_span))
-                copy_values(shared, buffer, v_head, v_pitch, last_key, ahead_dim, sizes)
-            cp_async_commit()
-            buffer = uint32(uint32(chunk_floats) - buffer)
-            chunk, chunk_dim = uint32(chunk + uint32(1)), next_dim
-        return buffer
-
-    return scores_of_chunks
-
-
-def output_by_chunks(shape: Shape, copy_values: Any) -> Any:
-    """A device function: the weighted values of all chunks, stored."""
-    chunk_span, chunk_floats = shape.width * shape.cluster, KEYS * shape.width
-    outputs = shape.panels * shape.abreast * shape.queries // 2
-    weigh, store_output = output_by_products(shape, ahead=shape.blocks == 1), output_of(shape)
-
-    @cuda.jit(device=True)
-    def output_of_chunks(
-        shared, buffer, tile, chunks, v_head, v_pitch, out_tile, out_pitch, last_key, warpgroup, dim, member, sizes,
-    ):  # fmt: skip
-        first_dim = tile.first_dim
-        acc = cuda.local.array(outputs, float32)
-        chunk, chunk_dim = uint32(0), first_dim
-        while chunk < chunks:
-            cp_async_wait_but_one()
-            cuda.syncthreads()
-            for i in range(outputs):
-                acc[i] = float32(0.0)
-            weigh(shared, buffer, acc, warpgroup, dim, member)
-            store_output(
-                shared, acc, out_tile, out_pitch, tile.query_count, chunk_dim, warpgroup, dim, member, sizes.hdim
-            )
-            if uint32(chunk + uint32(2)) < chunks:
-                cuda.syncthreads()
-                ahead_dim = uint32(chunk_dim + uint32(2 * chunk_span))
-                copy_values(shared, buffer, v_head, v_pitch, last_key, ahead_dim, sizes)
-            cp_async_commit()
-            buffer = uint32(uint32(chunk_floats) - buffer)
-            chunk, chunk_dim = uint32(chunk + uint32(1)), uint32(chunk_dim + uint32(chunk_span))
-
-    return output_of_chunks
-
-
 def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """The attention kernel for that shape and embedding; `paired` groups of a chunk may have embedded dims."""
     cluster, threads, per_warp, size = shape.cluster, shape.threads, shape.rows_of_warp, shape.queries // 2
@@ -133,15 +55,19 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         shape.width * cluster, KEYS * shape.width, 4 * shape.query_turns * shape.groups
     )  # fmt: skip
     half_split, of_batch = embedding.half_split, embedding.of_batch
-    copy_keys, copy_values = copies = copiers(shape, half_split, paired)
+    copy_keys, copy_values = copiers(shape, half_split, paired)
     load_query = loader(shape, half_split, paired, shape.query_turns)
     sends = exchange_of(shape)
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     begin_rows, softmax = softmax_of(shape, embedding, sends)
-    scores_of_chunks = scores_by_chunks(shape, embedding, paired, load_query, copies)
-    output_of_chunks = output_by_chunks(shape, copy_values)
+    embeds_keys, (begin_keys, embed_keys) = embedding.keys, key_embedder(shape, embedding)
+    stage_query = query_stager(shape, embedding, paired)
+    scores_of_chunk = scores_of(shape, embedding, paired, begin_keys, embed_keys)
+    outputs = shape.panels * shape.abreast * size
+    weigh, store_output = output_by_products(shape, ahead=shape.blocks == 1), output_of(shape)
     tile_of, send_parts = tile_of_block(cluster, shape.queries, heads_last=True), parts_of(shape, sends)
-    warpgroup_of, place, owned_rows = places_of(shape)
+    warpgroup_of, _, owned_rows = places_of(shape)
+    warpgroups, lane_dims = shape.warpgroups, 2 * shape.abreast
 
     def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
@@ -161,6 +87,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         if half_split:
             lane_dim = turning(column)
         raw = cuda.local.array(raw_floats, float32)
+        begun = cuda.local.array(8, float32)
 
         copy_keys(shared, uint32(0), k_head, k.row, last_key, first_dim, sizes)
         cp_async_commit()
@@ -173,14 +100,39 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         cp_async_commit()
         start_exchange(shared, tid == uint32(threads - 1), owned)
 
-        key, dim, slot = place(warp_id, lane_row, tile.rank, warpgroup)
+        key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
+        dim = uint32((warp_id % uint32(4) * uint32(8) + lane_row) * uint32(lane_dims))
+        slot = uint32(tile.rank * uint32(warpgroups) + warpgroup)
         scores = cuda.local.array(size, float32)
         for i in range(size):
             scores[i] = float32(0.0)
-        buffer = scores_of_chunks(
-            shared, raw, scores, table, tile, chunks, q_tile, q.row, k_head, k.row, v_head, v.row, last_key,
-            lane_dim, column, warpgroup, key, member, sizes,
-        )  # fmt: skip
+        buffer, chunk, chunk_dim = uint32(0), uint32(0), first_dim
+        while chunk < chunks:
+            stage_query(shared, raw, table, tile, chunk_dim, lane_dim, column, sizes)
+            cp_async_wait_but_one()
+            cuda.syncthreads()
+            fence_products()
+            next_dim = uint32(chunk_dim + uint32(chunk_span))
+            if uint32(chunk + uint32(1)) < chunks:
+                load_query(raw, q_tile, q.row, tile.query_count, next_dim, sizes)
+            if embeds_keys:
+                begin_keys(begun, table, warpgroup, member, chunk_dim, sizes)
+            scores_of_chunk(
+                shared, buffer, scores, begun, table, warpgroup, key, member, uint32(0), last_key,
+                chunk_dim, sizes,
+            )  # fmt: skip
+            cuda.syncthreads()
+            ahead = uint32(chunk + uint32(2))
+            if ahead < chunks:
+                ahead_dim = uint32(next_dim + uint32(chunk_span))
+                copy_keys(shared, buffer, k_head, k.row, last_key, ahead_dim, sizes)
+            elif uint32(ahead - chunks) < chunks:
+                ahead_dim = uint32(first_dim + (ahead - chunks) * uint32(chunk_span))
+                copy_values(shared, buffer, v_head, v.row, last_key, ahead_dim, sizes)
+            cp_async_commit()
+            buffer = uint32(uint32(chunk_floats) - buffer)
+            chunk, chunk_dim = uint32(chunk + uint32(1)), next_dim
+
         if cluster > 1:
             cluster_wait()
         send_parts(shared, scores, key, member, slot)
@@ -195,9 +147,24 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         cuda.syncthreads()
         await_weights(shared, tid, uint32(0), False)
         fence_products()
-        output_of_chunks(
-            shared, buffer, tile, chunks, v_head, v.row, out_tile, out.row, last_key, warpgroup, dim, member, sizes,
-        )  # fmt: skip
+        acc = cuda.local.array(outputs, float32)
+        chunk, chunk_dim = uint32(0), first_dim
+        while chunk < chunks:
+            cp_async_wait_but_one()
+            cuda.syncthreads()
+            for i in range(outputs):
+                acc[i] = float32(0.0)
+            weigh(shared, buffer, acc, warpgroup, dim, member)
+            store_output(
+                shared, acc, out_tile, out.row, tile.query_count, chunk_dim, warpgroup, dim, member, sizes.hdim
+            )
+            if uint32(chunk + uint32(2)) < chunks:
+                cuda.syncthreads()
+                ahead_dim = uint32(chunk_dim + uint32(2 * chunk_span))
+                copy_values(shared, buffer, v_head, v.row, last_key, ahead_dim, sizes)
+            cp_async_commit()
+            buffer = uint32(uint32(chunk_floats) - buffer)
+            chunk, chunk_dim = uint32(chunk + uint32(1)), uint32(chunk_dim + uint32(chunk_span))
 
     attention.__name__ = attention.__qualname__ = name_of(shape, embedding, paired)
     return attention
