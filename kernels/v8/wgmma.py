@@ -56,8 +56,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     begin_rows, softmax = softmax_of(shape, embedding, sends)
     tile_of, send_parts, store_output = tile_of_block(cluster, shape.queries), parts_of(shape, sends), output_of(shape)
-    warpgroup_of, _, owned_rows = places_of(shape)
-    warpgroups, lane_dims = shape.warpgroups, 2 * shape.abreast
+    warpgroup_of, place, owned_rows = places_of(shape)
 
     def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
@@ -116,9 +115,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             served = await_together(counters, done, first_warp, tid, sizes.seq_k)
             copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, sizes)
             cp_async_commit()
-        key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
-        dim = uint32((warp_id % uint32(4) * uint32(8) + lane_row) * uint32(lane_dims))
-        slot = uint32(tile.rank * uint32(warpgroups) + warpgroup)
+        key, dim, slot = place(warp_id, lane_row, tile.rank, warpgroup)
         acc = cuda.local.array(outputs, float32)
         for i in range(outputs):
             acc[i] = float32(0.0)

@@ -66,8 +66,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     outputs = shape.panels * shape.abreast * size
     weigh, store_output = output_by_products(shape, ahead=shape.blocks == 1), output_of(shape)
     tile_of, send_parts = tile_of_block(cluster, shape.queries, heads_last=True), parts_of(shape, sends)
-    warpgroup_of, _, owned_rows = places_of(shape)
-    warpgroups, lane_dims = shape.warpgroups, 2 * shape.abreast
+    warpgroup_of, place, owned_rows = places_of(shape)
 
     def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
@@ -100,9 +99,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         cp_async_commit()
         start_exchange(shared, tid == uint32(threads - 1), owned)
 
-        key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
-        dim = uint32((warp_id % uint32(4) * uint32(8) + lane_row) * uint32(lane_dims))
-        slot = uint32(tile.rank * uint32(warpgroups) + warpgroup)
+        key, dim, slot = place(warp_id, lane_row, tile.rank, warpgroup)
         scores = cuda.local.array(size, float32)
         for i in range(size):
             scores[i] = float32(0.0)
