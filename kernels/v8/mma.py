@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, uint32, uint64
 
 from ..device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
 from ..device.cluster import cluster_wait
@@ -29,9 +29,7 @@ from .softmax import greatest_weight
 
 
 def parts_of(shape: Shape, sends: Exchange) -> Any:
-    """A device function send(shared, low, high, top, left, slot, lane_row, member): a warp's parts of scores to the
-    blocks that own their rows.
-    """
+    """A device function that sends a warp's parts of scores to the blocks that own their rows."""
     columns, rows, keys, parts_at = shape.columns, shape.rows, shape.keys, uint32(shape.layout["parts"])
     send_part = sends.send_part
 
@@ -50,9 +48,7 @@ def parts_of(shape: Shape, sends: Exchange) -> Any:
 
 
 def output_of(shape: Shape) -> Any:
-    """A device function store(shared, acc, out_tile, pitch, tile, top, panel, lane_row, member, hdim): the output of a
-    warp, divided by the row sums.
-    """
+    """A device function that stores the output of a warp, divided by the row sums."""
     panels, groups, abreast, span = shape.panels, shape.groups, shape.abreast, GROUP * shape.cluster
     rescale_at = uint32(shape.layout["rescale"])
 
@@ -130,16 +126,13 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         ceiling = greatest_weight(sizes.seq_k)
         phase = uint32(0)  # the phase of the mbarriers
         tile_start = uint32(0)
-        first_position = int32(sizes.q_offset + int32(tile.first_query))
         while tile_start < last_key:
             first_tile, next_start = tile_start == 0, uint32(tile_start + uint32(keys))
             more, count = next_start < last_key, uint32(last_key - tile_start)
             v_tile = advance(v_head, uint64(tile_start) * uint64(v.row))
             if embeds:
-                embed_tile(
-                    shared, table, begun, tile, tile_start, uint32(min(uint32(keys), count)), first_position,
-                    first_tile, first_row, column, copied_dim, sizes,
-                )  # fmt: skip
+                key_count = uint32(min(uint32(keys), count))
+                embed_tile(shared, table, begun, tile, tile_start, key_count, first_row, column, copied_dim, sizes)
             cp_async_wait()
             if first_tile:
                 scale_query(shared, sizes.softmax_scale, query_count, first_row, column)

@@ -19,31 +19,27 @@ def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool) -> Any
 
     @cuda.jit(device=True)
     def copy(shared, source, source_pitch, exist, first_row, column, dim, sizes):
-        """`exist` of the rows exist; the others, and dims past hdim, become 0."""
+        """`exist` of the rows exist; the others, and dims past hdim, become 0. With `halves`, of four dims, the first
+        elements of two pairs come first, then the second elements.
+        """
         for i in range(-(-count // passes)):
             row = uint32(first_row + uint32(i * passes))
             if count % passes == 0 or row < uint32(count):
                 to = uint32(place + row * pitch + column)
-                row_start = advance(source, uint32(row * source_pitch + dim))
+                row_start = advance(source, uint32(row * source_pitch))
+                if not halves:
+                    row_start = advance(row_start, dim)
                 for group in range(0, groups, sharers):
-                    there = row < exist and uint32(dim + uint32(group * span)) < sizes.hdim
-                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
+                    at, more = uint32(to + uint32(group * GROUP)), uint32(group * span)
+                    there = row < exist and uint32(dim + more) < sizes.hdim
+                    if halves:
+                        low, high = halves_of(dim, more, sizes.embedded_dim, sizes.hdim)
+                        cp_async2_or_zero(shared, at, row_start, low, there)
+                        cp_async2_or_zero(shared, at + uint32(2), row_start, high, there)
+                    else:
+                        cp_async4_or_zero(shared, at, row_start, more, there)
 
-    @cuda.jit(device=True)
-    def copy_halves(shared, source, source_pitch, exist, first_row, column, dim, sizes):
-        """As `copy`; of four dims, the first elements of two pairs come first, then the second elements."""
-        for group in range(0, groups, sharers):
-            low, high = halves_of(dim, uint32(group * span), sizes.embedded_dim, sizes.hdim)
-            for i in range(-(-count // passes)):
-                row = uint32(first_row + uint32(i * passes))
-                if count % passes == 0 or row < uint32(count):
-                    to = uint32(place + row * pitch + column + uint32(group * GROUP))
-                    row_start = advance(source, uint32(row * source_pitch))
-                    there = row < exist and uint32(dim + uint32(group * span)) < sizes.hdim
-                    cp_async2_or_zero(shared, to, row_start, low, there)
-                    cp_async2_or_zero(shared, to + uint32(2), row_start, high, there)
-
-    return copy_halves if halves else copy
+    return copy
 
 
 def copiers(shape: Shape, half_split: bool) -> tuple[Any, Any, Any]:
@@ -58,37 +54,26 @@ def copiers(shape: Shape, half_split: bool) -> tuple[Any, Any, Any]:
     )
 
 
-def embedding_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
-    """compute_keys and compute_query: the embedding's values for a thread's rows."""
+def values_of(shape: Shape, embedding: Embedding, first: int) -> Any:
+    """A device function: the embedding's values for a thread's rows, from `values[first]` on.
+
+    Rows before `known` have the values from `values[0]` on, which are of equal positions.
+    """
     passes, turns, prepare = shape.passes, shape.turns, embedding.prepare
-    embeds_query, embeds_keys = embedding.query, embedding.keys
 
     @cuda.jit(device=True)
-    def compute_keys(values, table, tile_start, key_count, first_row, dim, begun, hdim):
-        """The embedding's values for the rows of K of a thread."""
-        if embeds_keys:
-            for i in range(turns):
-                row = uint32(first_row + uint32(i * passes))
-                if row < key_count:
-                    s, t, u, v = prepare(table, int32(tile_start + row), dim, begun, hdim)
-                    values[8 * i], values[8 * i + 1], values[8 * i + 2], values[8 * i + 3] = s, t, u, v
+    def compute(values, table, first_position, count, known, first_row, dim, begun, hdim):
+        for i in range(turns):
+            row = uint32(first_row + uint32(i * passes))
+            if row < count:
+                j, k = 8 * i, 8 * i + first
+                if first > 0 and row < known:
+                    s, t, u, v = values[j], values[j + 1], values[j + 2], values[j + 3]
+                else:
+                    s, t, u, v = prepare(table, first_position + int32(row), dim, begun, hdim)
+                values[k], values[k + 1], values[k + 2], values[k + 3] = s, t, u, v
 
-    @cuda.jit(device=True)
-    def compute_query(values, table, first_position, query_count, key_count, first_row, dim, begun, hdim):
-        """The embedding's values for the rows of Q of a thread; those of its first rows of K if the positions are
-        equal.
-        """
-        if embeds_query:
-            for i in range(turns):
-                row = uint32(first_row + uint32(i * passes))
-                if row < query_count:
-                    if embeds_keys and first_position == 0 and row < key_count:
-                        s, t, u, v = values[8 * i], values[8 * i + 1], values[8 * i + 2], values[8 * i + 3]
-                    else:
-                        s, t, u, v = prepare(table, first_position + int32(row), dim, begun, hdim)
-                    values[8 * i + 4], values[8 * i + 5], values[8 * i + 6], values[8 * i + 7] = s, t, u, v
-
-    return compute_keys, compute_query
+    return compute
 
 
 def embedder(shape: Shape, embedding: Embedding, name: str, first: int) -> Any:
@@ -119,28 +104,26 @@ def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
     width, span, sharers = shape.width, GROUP * shape.cluster, shape.sharers
     embedded_floats = 8 * shape.turns  # of the rows that a thread embeds at once
     embeds_query, embeds_keys, begin = embedding.query, embedding.keys, embedding.begin
-    compute_keys, compute_query = embedding_of(shape, embedding)
+    of_keys, of_query = values_of(shape, embedding, 0), values_of(shape, embedding, 4)
     apply_keys, apply_query = embedder(shape, embedding, "keys", 0), embedder(shape, embedding, "query", 4)
 
     @cuda.jit(device=True)
-    def embed_tile(
-        shared, table, begun, tile, tile_start, key_count, first_position, first_tile, first_row, column, copied_dim,
-        sizes,
-    ):  # fmt: skip
+    def embed_tile(shared, table, begun, tile, tile_start, key_count, first_row, column, copied_dim, sizes):
         """Embed what a thread has copied of a tile of K, and with the first tile of Q; waits for the copies."""
         values = cuda.local.array(embedded_floats, float32)
-        next_begun = begun
+        next_begun, first_tile, nothing = begun, tile_start == 0, uint32(0)
+        first_position = int32(sizes.q_offset + int32(tile.first_query))
+        known = key_count if embeds_keys and first_position == 0 else nothing  # rows whose positions are those of K
         other, dim = column, copied_dim
         while other < uint32(width) and dim < sizes.embedded_dim:
             now = next_begun
             next_dim = uint32(dim + uint32(sharers * span))
             if next_dim < sizes.embedded_dim:
                 next_begun = begin(table, next_dim)
-            compute_keys(values, table, tile_start, key_count, first_row, dim, now, sizes.hdim)
-            if first_tile:
-                compute_query(
-                    values, table, first_position, tile.query_count, key_count, first_row, dim, now, sizes.hdim
-                )
+            if embeds_keys:
+                of_keys(values, table, int32(tile_start), key_count, nothing, first_row, dim, now, sizes.hdim)
+            if embeds_query and first_tile:
+                of_query(values, table, first_position, tile.query_count, known, first_row, dim, now, sizes.hdim)
             cp_async_wait()  # waits in the first iteration only
             if embeds_keys:
                 apply_keys(shared, values, key_count, first_row, other)
@@ -153,22 +136,20 @@ def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
 
 
 def scaler(shape: Shape) -> Any:
-    """scale_query(shared, scale, count, first_row, column)"""
+    """A device function that multiplies a thread's part of Q by the scale, so that no score overflows that would not
+    overflow when it is scaled later.
+    """
     query_at, stride, groups = uint32(shape.layout["query"]), uint32(shape.width + 16), shape.groups
     queries, passes, sharers = shape.queries, shape.passes, shape.sharers
 
     @cuda.jit(device=True)
     def scale_query(shared, scale, count, first_row, column):
-        """Multiply a thread's part of Q by the scale. So no score overflows that would not overflow when it is scaled
-        later.
-        """
         for i in range(-(-queries // passes)):
             row = uint32(first_row + uint32(i * passes))
             if row < count:
-                at = uint32(query_at + row * stride + column)
                 for group in range(0, groups, sharers):
-                    x = ld4(shared, uint32(at + uint32(group * GROUP)))
-                    x = make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale)
-                    st4(shared, uint32(at + uint32(group * GROUP)), x)
+                    at = uint32(query_at + row * stride + column + uint32(group * GROUP))
+                    x = ld4(shared, at)
+                    st4(shared, at, make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale))
 
     return scale_query

@@ -13,10 +13,27 @@ from .mma_shape import GROUP, STEP, Shape
 from .repeat import repeat
 
 
+def splitter(split_one: Any) -> Any:
+    """A device function split(x, y, z, w) -> (high, low), two A fragments."""
+
+    @cuda.jit(device=True)
+    def split_fragment(x, y, z, w):
+        (a, e), (b, f), (c, g), (d, h) = split_one(x), split_one(y), split_one(z), split_one(w)
+        return (a, b, c, d), (e, f, g, h)
+
+    return split_fragment
+
+
+@cuda.jit(device=True)
+def split_factor(x):
+    return split_bounded(x, FACTOR_BOUND)
+
+
+split_factors, split_weights = splitter(split_factor), splitter(split)
+
+
 def multiplier(count: int) -> Any:
-    """A device function that multiplies one A fragment by `count` B fragments and adds the products to as many
-    accumulators.
-    """
+    """A device function that adds the products of one A fragment and `count` B fragments to as many accumulators."""
 
     @cuda.jit(device=True)
     def multiply(c, a, b, at):
@@ -31,13 +48,8 @@ def multiplier(count: int) -> Any:
 def scores_by_products(shape: Shape) -> Any:
     """score(shared, low, high, top, left, first_step, lane_row, member): the products of a warp's dims of Q and K."""
     query_at, keys_at, stride = uint32(shape.layout["query"]), uint32(shape.layout["keys"]), uint32(shape.width + 16)
-    columns, width, depth, fragment, times_keys = (
-        shape.columns,
-        shape.width,
-        shape.depth,
-        4 * shape.columns,
-        multiplier(shape.columns),
-    )
+    columns, width, depth, times_keys = shape.columns, shape.width, shape.depth, multiplier(shape.columns)
+    fragment = 4 * columns
     unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
 
     @cuda.jit(device=True)
@@ -52,26 +64,18 @@ def scores_by_products(shape: Shape) -> Any:
         for j in range(columns):
             at = uint32(keys_at + (left + uint32(8 * j) + lane_row) * stride + dim + uint32(4) * member)
             x = ld4(shared, at)
-            bh[4 * j], bl[4 * j] = split_short(x.x, FACTOR_BOUND)
-            bh[4 * j + 1], bl[4 * j + 1] = split_short(x.y, FACTOR_BOUND)
-            bh[4 * j + 2], bl[4 * j + 2] = split_short(x.z, FACTOR_BOUND)
-            bh[4 * j + 3], bl[4 * j + 3] = split_short(x.w, FACTOR_BOUND)
-        ux, uxl = split_bounded(upper.x, FACTOR_BOUND)
-        uy, uyl = split_bounded(upper.y, FACTOR_BOUND)
-        uz, uzl = split_bounded(upper.z, FACTOR_BOUND)
-        uw, uwl = split_bounded(upper.w, FACTOR_BOUND)
-        lx, lxl = split_bounded(lower.x, FACTOR_BOUND)
-        ly, lyl = split_bounded(lower.y, FACTOR_BOUND)
-        lz, lzl = split_bounded(lower.z, FACTOR_BOUND)
-        lw, lwl = split_bounded(lower.w, FACTOR_BOUND)
+            bh[4 * j], bh[4 * j + 1], bh[4 * j + 2], bh[4 * j + 3] = x.x, x.y, x.z, x.w
         for i in range(fragment):
+            bh[i], bl[i] = split_short(bh[i], FACTOR_BOUND)
             large[i] = float32(0.0)
-        times_keys(large, (ux, lx, uy, ly), bh, 0)
-        times_keys(low, (uxl, lxl, uyl, lyl), bh, 0)
-        times_keys(large, (uz, lz, uw, lw), bh, 2)
-        times_keys(low, (uzl, lzl, uwl, lwl), bh, 2)
-        times_keys(low, (ux, lx, uy, ly), bl, 0)
-        times_keys(low, (uz, lz, uw, lw), bl, 2)
+        first, first_low = split_factors(upper.x, lower.x, upper.y, lower.y)
+        second, second_low = split_factors(upper.z, lower.z, upper.w, lower.w)
+        times_keys(large, first, bh, 0)
+        times_keys(low, first_low, bh, 0)
+        times_keys(large, second, bh, 2)
+        times_keys(low, second_low, bh, 2)
+        times_keys(low, first, bl, 0)
+        times_keys(low, second, bl, 2)
         for i in range(fragment):
             high[i] += large[i]
 
@@ -124,20 +128,14 @@ def output_by_products(shape: Shape) -> Any:
         for i in range(16):
             b[i], bl[i] = split_bounded(b[i], VALUE_BOUND)
             c[i] = float32(0.0)
-        ux, uxl = split(ux)
-        uy, uyl = split(uy)
-        uz, uzl = split(uz)
-        uw, uwl = split(uw)
-        lx, lxl = split(lx)
-        ly, lyl = split(ly)
-        lz, lzl = split(lz)
-        lw, lwl = split(lw)
-        times_values(c, (uxl, lxl, uyl, lyl), b, 0)
-        times_values(c, (uzl, lzl, uwl, lwl), b, 2)
-        times_values(c, (ux, lx, uy, ly), bl, 0)
-        times_values(c, (uz, lz, uw, lw), bl, 2)
-        times_values(c, (ux, lx, uy, ly), b, 0)
-        times_values(c, (uz, lz, uw, lw), b, 2)
+        first, first_low = split_weights(ux, lx, uy, ly)
+        second, second_low = split_weights(uz, lz, uw, lw)
+        times_values(c, first_low, b, 0)
+        times_values(c, second_low, b, 2)
+        times_values(c, first, bl, 0)
+        times_values(c, second, bl, 2)
+        times_values(c, first, b, 0)
+        times_values(c, second, b, 2)
         for i in range(16):
             acc[16 * p + i] += c[i]
 

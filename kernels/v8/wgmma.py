@@ -26,7 +26,7 @@ from .launch import Call, launch
 from .mma_shape import COPIERS, GROUP, SMS
 from .schedule import SIZES, tensors_of, tile_of_block, visible_keys
 from .wgmma_copy import copiers, query_placer
-from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, tile_embedder, turning
+from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, rotated_dims, tile_embedder
 from .wgmma_multiply import output_by_products
 from .wgmma_phases import TILE_ALIGNMENT, exchange_of, name_of, output_of, parts_of, places_of, scores_of
 from .wgmma_prerotate import COUNTERS, end_prerotation, prerotation
@@ -77,9 +77,9 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         copied_dim = uint32(first_dim + column)
         if half_split:
-            copied_dim = uint32(first_dim + turning(column))
+            copied_dim = uint32(first_dim + rotated_dims(column))
             if once:
-                column = turning(column)  # the order in which blocks have stored K
+                column = rotated_dims(column)  # the order in which blocks have stored K
         raw = cuda.local.array(raw_floats, float32)
         begun = cuda.local.array(8, float32)
         begun_query = cuda.local.array(begun_floats, float32)

@@ -18,7 +18,7 @@ STEP = 16  # terms of one half of a group
 
 
 @cuda.jit(device=True)
-def exchanged(column, row):
+def swizzle(column, row):
     """The swizzle: where a column of a row is stored, so that neither a fragment nor a row has bank conflicts."""
     return uint32(column ^ row % uint32(4) * uint32(8))
 
@@ -39,31 +39,18 @@ def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
         for i in range(KEYS // passes):
             row = uint32(first_row + uint32(i * passes))
-            to = uint32(place + buffer + row * stride + exchanged(lane, row))
+            to = uint32(place + buffer + row * stride + swizzle(lane, row))
             row_start = advance(source, uint32(row * pitch + first_dim + lane))
             for group in range(groups):
-                there = row < count and uint32(first_dim + lane + uint32(group * span)) < sizes.hdim
-                cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
-
-    @cuda.jit(device=True)
-    def copy_halves(shared, buffer, source, pitch, count, first_dim, sizes):
-        lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-        first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-        for i in range(KEYS // passes):
-            row = uint32(first_row + uint32(i * passes))
-            to = uint32(place + buffer + row * stride + exchanged(lane, row))
-            row_start = advance(source, uint32(row * pitch + first_dim + lane))
-            for group in range(groups):
-                there, start, more = row < count, row_start, uint32(group * span)
-                if group < paired:
-                    dim, within = half_of(first_dim, more, lane, sizes)
-                    there = there and within
+                start, more = row_start, uint32(group * span)
+                if halves and group < paired:
+                    dim, there = half_of(first_dim, more, lane, sizes)
                     start, more = advance(source, uint32(row * pitch + dim)), uint32(0)
                 else:
-                    there = there and uint32(first_dim + lane + more) < sizes.hdim
-                cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, there)
+                    there = uint32(first_dim + lane + more) < sizes.hdim
+                cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, row < count and there)
 
-    return copy_halves if halves else copy
+    return copy
 
 
 def copiers(shape: Shape, halves: bool, paired: int) -> tuple[Any, Any]:

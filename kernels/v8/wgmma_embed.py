@@ -17,7 +17,7 @@ HALF = GROUP // 2  # dims of a group in one fragment of K
 
 
 @cuda.jit(device=True)
-def turning(lane):
+def rotated_dims(lane):
     """Half-split RoPE: the first of the dims that the lane starting at `lane` of a group of 32 rotates."""
     return uint32(lane % uint32(HALF) * uint32(2) + lane // uint32(HALF) * uint32(4))
 

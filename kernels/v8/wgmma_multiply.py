@@ -11,7 +11,7 @@ from ..device.vector import ld2, ld4
 from ..device.wgmma import ROWS, TERMS, Product, batch, three_products, tile_descriptor
 from .mma_shape import GROUP
 from .repeat import repeat
-from .wgmma_copy import STEP, exchanged
+from .wgmma_copy import STEP, swizzle
 from .wgmma_shape import KEYS, Shape
 
 # Two sums of 16 terms: of one product, or of two side by side.
@@ -37,8 +37,8 @@ def scores_by_products(shape: Shape) -> tuple[Any, Any]:
         column = uint32(uint32(4) * member)
         for i in range(2):
             row = uint32(key + uint32(i))
-            low = ld4(shared, uint32(at + uint32(i) * stride + exchanged(column, row)))
-            high = ld4(shared, uint32(at + uint32(i) * stride + exchanged(uint32(column + uint32(STEP)), row)))
+            low = ld4(shared, uint32(at + uint32(i) * stride + swizzle(column, row)))
+            high = ld4(shared, uint32(at + uint32(i) * stride + swizzle(uint32(column + uint32(STEP)), row)))
             j, k = 4 * i, 8 + 4 * i
             x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
             x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
@@ -110,7 +110,7 @@ def output_by_products(shape: Shape, ahead: bool) -> Any:
     def load_values(shared, buffer, a, al, column, step, member):
         """A split fragment of V: 16 keys and 4 dims per lane, or 32 keys and 2 dims."""
         key = uint32(uint32(step * keys_a_step) + member)
-        at = uint32(values_at + buffer + key * stride + exchanged(column, member))
+        at = uint32(values_at + buffer + key * stride + swizzle(column, member))
         for i in range(8 // abreast):
             if abreast == 2:
                 x = ld4(shared, uint32(at + uint32(4 * i) * stride))

@@ -12,7 +12,7 @@ from ..device.wgmma import ROWS, WARPGROUP
 from .embedding import Embedding
 from .exchange import Exchange, exchange
 from .mma_shape import GROUP
-from .wgmma_copy import exchanged
+from .wgmma_copy import swizzle
 from .wgmma_multiply import scores_by_products
 from .wgmma_shape import KEYS, Shape
 
@@ -137,7 +137,7 @@ def parts_of(shape: Shape, sends: Exchange) -> Any:
             for side in range(2):
                 row = uint32(uint32(8 * j + side) + uint32(2) * member)
                 at = uint32(parts_at + (slot * uint32(rows) + row % uint32(rows)) * uint32(KEYS))
-                at = uint32(at + exchanged(key, row // uint32(2)))
+                at = uint32(at + swizzle(key, row // uint32(2)))
                 send_part(shared, at, row // uint32(rows), scores[4 * j + side], scores[4 * j + side + 2])
 
     return send

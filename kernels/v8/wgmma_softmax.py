@@ -17,14 +17,14 @@ from .schedule import visible_to
 from .softmax import (
     LOWEST,
     add_weights,
-    greatest_beside,
     greatest_weight,
     inverse_of,
     over_power,
     rescaling,
+    weight_ceiling,
     weight_of,
 )
-from .wgmma_copy import exchanged
+from .wgmma_copy import swizzle
 from .wgmma_shape import KEYS, Shape
 
 # float32[rows of a warp] each: the row max, a lane's part of the row sum and what its rounding lost, the largest weight
@@ -40,7 +40,7 @@ def score_loader(shape: Shape, embedding: Embedding) -> Any:
     @cuda.jit(device=True)
     def load_scores(shared, tile, table, own, row, lane_id, key, last_key, sizes):
         """A lane's two scores of a row: the sum of all parts, biased; minus infinity where the row does not see."""
-        at = uint32(parts_at + own * uint32(KEYS) + exchanged(lane_id * uint32(2), row // uint32(2)))
+        at = uint32(parts_at + own * uint32(KEYS) + swizzle(lane_id * uint32(2), row // uint32(2)))
         x, y = ld2(shared, at)
         for part in range(1, parts):
             z, w = ld2(shared, at + uint32(part * rows_of_block * KEYS))
@@ -90,7 +90,7 @@ def sums_over_lanes(per_warp: int) -> tuple[Any, Any]:
             for i in range(per_warp):
                 rows.change[i] += cuda.shfl_xor_sync(FULL_MASK, rows.change[i], 16 >> bit)
         for i in range(per_warp):
-            beside = greatest_beside(over_power(rows.change[i], rows.ceiling[i]), float32(KEYS))
+            beside = weight_ceiling(over_power(rows.change[i], rows.ceiling[i]), float32(KEYS))
             rows.ceiling[i], rows.change[i] = beside, over_power(beside, rows.ceiling[i])
 
     @cuda.jit(device=True)

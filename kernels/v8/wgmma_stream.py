@@ -18,7 +18,7 @@ from .embedding import Embedding
 from .mma_shape import COPIERS
 from .schedule import tensors_of, tile_of_block, visible_keys
 from .wgmma_copy import copiers, query_placer
-from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, turning
+from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, rotated_dims
 from .wgmma_multiply import output_by_products
 from .wgmma_phases import TILE_ALIGNMENT, exchange_of, name_of, output_of, parts_of, places_of, scores_of
 from .wgmma_shape import KEYS, Shape
@@ -84,7 +84,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         lane_dim = column
         if half_split:
-            lane_dim = turning(column)
+            lane_dim = rotated_dims(column)
         raw = cuda.local.array(raw_floats, float32)
         begun = cuda.local.array(8, float32)
 
