@@ -19,8 +19,8 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
     """Device functions of a kernel. The row max, the row sum and what it lost are in shared memory.
 
     begin(shared, tid)
-    weigh(shared, tile, table, warp_id, lane_id, tile_start, ceiling, last_key, q_offset, causal): the weights of a tile
-        from the parts of its scores, sent to all blocks with the factors that rescale the output
+    weigh(...): the weights of a tile from the parts of its scores, sent to all blocks with the factors that rescale the
+        output
     """
     cluster, keys, rows, layout = shape.cluster, shape.keys, shape.rows, shape.layout
     parts_at, weights_at, rescale_at = (uint32(layout[name]) for name in ("parts", "weights", "rescale"))

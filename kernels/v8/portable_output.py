@@ -43,12 +43,8 @@ def row_functions(shape: Shape) -> tuple[Any, ...]:
     @cuda.jit(device=True)
     def store_row(i, acc, shared, out_tile, pitch, query_count, dim, done):
         if uint32(i) < query_count:
-            factor = float32(1.0)
-            if done:
-                factor = shared[inverse_at + uint32(i)]
-            x = make_float4(
-                acc[4 * i] * factor, acc[4 * i + 1] * factor, acc[4 * i + 2] * factor, acc[4 * i + 3] * factor
-            )
+            by = shared[inverse_at + uint32(i)] if done else float32(1.0)
+            x = make_float4(acc[4 * i] * by, acc[4 * i + 1] * by, acc[4 * i + 2] * by, acc[4 * i + 3] * by)
             st4(out_tile, uint32(uint32(i) * pitch + dim), x)
 
     return tuple(repeat(row, queries) for row in (weigh_row, rescale_row, recall_row, store_row))
@@ -67,10 +63,8 @@ def joiner(shape: Shape, store: Any) -> Any:
     @cuda.jit(device=True)
     def take_row(i, acc, shared, at):
         x = ld4(shared, uint32(at + uint32(i * 2 * threads)))
-        acc[4 * i] += x.x
-        acc[4 * i + 1] += x.y
-        acc[4 * i + 2] += x.z
-        acc[4 * i + 3] += x.w
+        acc[4 * i], acc[4 * i + 1] = acc[4 * i] + x.x, acc[4 * i + 1] + x.y
+        acc[4 * i + 2], acc[4 * i + 3] = acc[4 * i + 2] + x.z, acc[4 * i + 3] + x.w
 
     give, take = repeat(give_row, queries), repeat(take_row, queries)
 
@@ -100,13 +94,8 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
     weigh(...): the output of a tile, in registers where a thread has dims for all, else in global memory
     join(...)
     """
-    hdim, keys, columns, ahead, scores_at = (
-        shape.hdim,
-        shape.keys,
-        shape.columns,
-        shape.ahead,
-        uint32(shape.layout["scores"]),
-    )
+    hdim, keys, columns, ahead = shape.hdim, shape.keys, shape.columns, shape.ahead
+    scores_at = uint32(shape.layout["scores"])
     resident, groups = hdim <= 4 * shape.threads, shape.threads // columns  # groups of threads that take different keys
     value_floats, outputs, load_values = 4 * BLOCK, 4 * shape.queries, rows_loader(BLOCK, loader_of(False), hdim)
     weigh_block, rescale, recall, store = row_functions(shape)

@@ -51,27 +51,21 @@ def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
     """
 
     @cuda.jit(device=True)
-    def load_whole(i, values, source, pitch, dim, embedded_dim):
-        row = advance(source, uint32(uint32(i) * pitch))
-        x = load_dims(row, dim, uint32(0), True, embedded_dim, uint32(hdim))
-        values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
-
-    @cuda.jit(device=True)
-    def load_ragged(i, values, source, pitch, dim, embedded_dim, rows):
+    def load_row(i, values, source, pitch, dim, embedded_dim, rows):
         row = advance(source, uint32(uint32(i) * pitch))
         x = load_dims(row, dim, uint32(0), uint32(i) < rows, embedded_dim, uint32(hdim))
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
-    load_all, load_some = repeat(load_whole, count), repeat(load_ragged, count)
+    load_rows = repeat(load_row, count)
 
     @cuda.jit(device=True)
     def load(values, head, pitch, first, end, dim, embedded_dim):
         if first < end and dim < uint32(hdim):
             source = advance(head, uint64(first) * uint64(pitch))
             if first + uint32(count) <= end:
-                load_all(values, source, pitch, dim, embedded_dim)
+                load_rows(values, source, pitch, dim, embedded_dim, uint32(count))
             else:
-                load_some(values, source, pitch, dim, embedded_dim, uint32(end - first))
+                load_rows(values, source, pitch, dim, embedded_dim, uint32(end - first))
 
     return load
 

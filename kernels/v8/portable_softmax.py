@@ -16,12 +16,7 @@ Rows = namedtuple("Rows", "row_max row_sum")  # float32[rows of a warp] each
 
 
 def softmax_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
-    """Device functions of a kernel.
-
-    begin(rows)
-    weigh(shared, rows, table, bias_head, warp_id, lane_id, first_position, query_count, tile_start, last_key, ceiling,
-        causal): scores to weights, and for each row what rescales the output and the inverse of the row sum
-    """
+    """begin(rows), and weigh(...): scores to weights; per row what rescales the output, and the inverse of its sum."""
     queries, keys, depth, layout, stride = shape.queries, shape.keys, shape.depth, shape.layout, uint32(shape.stride)
     scores_at, rescale_at, inverse_at = (uint32(layout[name]) for name in ("scores", "rescale", "inverse"))
     warps = shape.threads // 32

@@ -11,124 +11,100 @@ import functools
 from typing import Any
 
 import numpy as np
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, uint32, uint64
 
 from ..constants import FLOATS, INTS
 from ..device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
 from ..device.cluster import cluster_wait
-from ..device.reduce import FULL_MASK
 from ..device.rows import ROWS
 from ..device.vector import advance
 from ..device.wgmma import fence_products
 from ..version import Buffer, Kernel, Launch, Problem
 from .embedding import Embedding
 from .launch import Call, launch
-from .mma_shape import COPIERS, GROUP, SMS
+from .mma_shape import GROUP, SMS
 from .schedule import SIZES, tensors_of, tile_of_block, visible_keys
-from .wgmma_copy import copiers, query_placer
-from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, rotated_dims, tile_embedder
+from .wgmma_copy import copiers
+from .wgmma_embed import beginner, key_embedder, loader, tile_embedder
 from .wgmma_multiply import output_by_products
-from .wgmma_phases import TILE_ALIGNMENT, exchange_of, name_of, output_of, parts_of, places_of, scores_of
+from .wgmma_phases import (
+    TILE_ALIGNMENT,
+    exchange_of,
+    name_of,
+    output_of,
+    parts_of,
+    query_stager,
+    rows_owned,
+    scores_of,
+    thread_of,
+)  # fmt: skip
 from .wgmma_prerotate import COUNTERS, end_prerotation, prerotation
 from .wgmma_shape import KEYS, Shape, choose
-from .wgmma_softmax import Rows, softmax_of
+from .wgmma_softmax import STATE, softmax_of
 from .wgmma_stream import make_kernel as stream
 
 
 def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """The attention kernel for that shape and embedding; `paired` groups of a slice may have embedded dims."""
     cluster, once, per_warp, size = shape.cluster, shape.once, shape.rows_of_warp, shape.queries // 2
-    outputs, of_batch = shape.panels * shape.abreast * size, embedding.of_batch
-    halves = embedding.half_split and not once  # the halves of a pair are apart in shared memory
-    copy_keys, copy_values = copiers(shape, halves, paired)
-    begin_keys, embed_keys = key_embedder(shape, embedding)
-    begin_together, embed_together, await_together = prerotation(shape, tile_embedder(shape, embedding, paired))
-    half_split, threads, groups = embedding.half_split, shape.threads, shape.groups
-    span, raw_floats, begun_floats = GROUP * shape.cluster, 4 * shape.query_turns * groups, 4 * groups
+    last_thread = shape.threads - 1  # in a warp with the fewest queries
+    outputs, of_batch, half_split = shape.panels * shape.abreast * size, embedding.of_batch, embedding.half_split
+    raw_floats, begun_floats = 4 * shape.query_turns * shape.groups, 4 * shape.groups
     embeds_query, embeds_keys = embedding.query, embedding.keys and not once
-    load_query = loader(shape, half_split, paired, shape.query_turns)
-    pair_query = pairer(groups, paired, shape.query_turns)
-    begin_dims, embed_query = beginner(shape, embedding, paired), query_embedder(shape, embedding)
-    place_query = query_placer(shape, half_split and not once, paired)
-    scores_of_tile = scores_of(shape, embedding, paired, begin_keys, embed_keys)
+    (copy_keys, copy_values), (begin_keys, _) = copiers(shape, half_split, paired), key_embedder(shape, embedding)
+    begin_together, embed_together, await_together = prerotation(shape, tile_embedder(shape, embedding, paired))
+    load_query, begin_dims = loader(shape, half_split, paired, shape.query_turns), beginner(shape, embedding, paired)
+    stage_query, scores_of_tile = query_stager(shape, embedding, paired), scores_of(shape, embedding, paired)
     weigh = output_by_products(shape, ahead=shape.blocks == 1)  # loads ahead take registers
     sends = exchange_of(shape)
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     begin_rows, softmax = softmax_of(shape, embedding, sends)
     tile_of, send_parts, store_output = tile_of_block(cluster, shape.queries), parts_of(shape, sends), output_of(shape)
-    warpgroup_of, place, owned_rows = places_of(shape)
+    thread_of_rank, owned_rows = thread_of(shape, half_split), rows_owned(shape)
 
     def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
-        tid = uint32(cuda.threadIdx.x)
-        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
-        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
-        warpgroup = warpgroup_of(tid)
         tile = tile_of(sizes)
-        first_dim, owned = tile.first_dim, owned_rows(tile.rank)
+        thread = thread_of_rank(tile.rank)
+        tid, first_dim, owned = thread.tid, tile.first_dim, owned_rows(tile.rank)
         if of_batch is not None:
             table = of_batch(table, tile.batch)
         q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
-        query_count, k_pitch, last_key = tile.query_count, k.row, visible_keys(tile, sizes)
-        first_warp = cuda.shfl_sync(FULL_MASK, int32(warp_id), 0) == 0
+        k_pitch, last_key = k.row, visible_keys(tile, sizes)
         if once:
-            counters, taken, done = begin_together(states, tile, tid)
+            work = begin_together(states, tile, tid)
         # The copy of K overlaps the embedding and the split of Q.
-        column = uint32(tid % uint32(COPIERS) * uint32(4))
-        copied_dim = uint32(first_dim + column)
-        if half_split:
-            copied_dim = uint32(first_dim + rotated_dims(column))
-            if once:
-                column = rotated_dims(column)  # the order in which blocks have stored K
+        copied_dim = uint32(first_dim + thread.lane_dim)
         raw = cuda.local.array(raw_floats, float32)
         begun = cuda.local.array(8, float32)
         begun_query = cuda.local.array(begun_floats, float32)
-        load_query(raw, q_tile, q.row, query_count, first_dim, sizes)
-        if half_split and once:
-            pair_query(raw)
+        load_query(raw, q_tile, q.row, tile.query_count, first_dim, sizes)
         if embeds_keys:
-            begin_keys(begun, table, warpgroup, member, first_dim, sizes)
+            begin_keys(begun, table, thread.warpgroup, thread.member, first_dim, sizes)
         if embeds_query and copied_dim < sizes.embedded_dim:
             begin_dims(begun_query, table, copied_dim, sizes)
         if once:
             to = advance(k_embedded, uint64(tile.shared_head) * uint64(sizes.seq_k) * uint64(sizes.hdim))
-            done = embed_together(
-                shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table,
-                first_dim, copied_dim, sizes,
-            )  # fmt: skip
+            done = embed_together(shared, work, tid, k_head, k_pitch, to, table, first_dim, copied_dim, sizes)
             k_head, k_pitch = to, sizes.hdim
         else:
             cuda.syncthreads()  # keeps the compiler from moving the loads after the copies
             copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, sizes)
             cp_async_commit()
-        start_exchange(shared, tid == uint32(threads - 1), owned)  # in a warp with the fewest queries
-        first_position = int32(sizes.q_offset + int32(tile.first_query))
-        if half_split and not once:
-            pair_query(raw)  # here, as it waits for Q, and the copy of K must not wait
-        if embeds_query and copied_dim < sizes.embedded_dim:
-            embed_query(raw, begun_query, 0, table, first_position, query_count, copied_dim, sizes)
-            if paired > 1 and uint32(copied_dim + uint32(span)) < sizes.embedded_dim:
-                for i in range(1, paired):
-                    embed_query(raw, begun_query, i, table, first_position, query_count, copied_dim, sizes)
-        place_query(shared, raw, column, sizes.softmax_scale)
+        start_exchange(shared, tid == uint32(last_thread), owned)
+        stage_query(shared, raw, begun_query, table, tile, thread, first_dim, sizes)
         if once:
-            served = await_together(counters, done, first_warp, tid, sizes.seq_k)
+            served = await_together(work, done, tid, sizes.seq_k)
             copy_keys(shared, uint32(0), k_head, k_pitch, last_key, first_dim, sizes)
             cp_async_commit()
-        key, dim, slot = place(warp_id, lane_row, tile.rank, warpgroup)
         acc = cuda.local.array(outputs, float32)
         for i in range(outputs):
             acc[i] = float32(0.0)
         scores = cuda.local.array(size, float32)
-        state = Rows(
-            cuda.local.array(per_warp, float32), cuda.local.array(per_warp, float32),
-            cuda.local.array(per_warp, float32), cuda.local.array(per_warp, float32),
-            cuda.local.array(per_warp, float32),
-        )  # fmt: skip
+        state = cuda.local.array((STATE, per_warp), float32)
         begin_rows(state, sizes.seq_k)
 
-        phase = uint32(0)  # the phase of the mbarriers
-        tile_start = uint32(0)
+        phase, tile_start = uint32(0), uint32(0)  # the phase of the mbarriers
         while tile_start < last_key:
             first_tile, next_start = tile_start == 0, uint32(tile_start + uint32(KEYS))
             more = next_start < last_key
@@ -142,36 +118,29 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
                 cp_async_commit()
             for i in range(size):
                 scores[i] = float32(0.0)
-            scores_of_tile(
-                shared, uint32(0), scores, begun, table, warpgroup, key, member, tile_start, last_key,
-                first_dim, sizes,
-            )  # fmt: skip
+            scores_of_tile(shared, uint32(0), scores, begun, table, thread, tile_start, last_key, first_dim, sizes)
             if cluster > 1 and first_tile:
                 cluster_wait()
-            send_parts(shared, scores, key, member, slot)
+            send_parts(shared, scores, thread)
             if cluster > 1:
                 copy_values(shared, uint32(0), v_tile, v.row, v_count, first_dim, sizes)
                 cp_async_commit()
             await_parts(shared, tid, phase, owned, more)
-
-            k_tile, k_count = advance(k_head, uint64(next_start) * uint64(k_pitch)), uint32(last_key - next_start)
             if more:
+                k_tile, k_count = advance(k_head, uint64(next_start) * uint64(k_pitch)), uint32(last_key - next_start)
                 copy_keys(shared, uint32(0), k_tile, k_pitch, k_count, first_dim, sizes)
             cp_async_commit()
-            softmax(shared, state, tile, table, warp_id, lane_id, tile_start, last_key, sizes, more)
+            softmax(shared, state, tile, table, thread, tile_start, last_key, sizes, more)
             cp_async_wait_but_one()
             cuda.syncthreads()
             await_weights(shared, tid, phase, more)
-            if cluster > 1:
-                phase ^= uint32(1)
+            phase ^= uint32(1)
             fence_products()
-
-            weigh(shared, uint32(0), acc, warpgroup, dim, member)
+            weigh(shared, uint32(0), acc, thread)
             tile_start = next_start
-
-        store_output(shared, acc, out_tile, out.row, tile.query_count, first_dim, warpgroup, dim, member, sizes.hdim)
+        store_output(shared, acc, out_tile, out.row, tile, first_dim, thread, sizes)
         if once:
-            end_prerotation(counters, served, tid)
+            end_prerotation(work.counters, served, tid)
 
     attention.__name__ = attention.__qualname__ = name_of(shape, embedding, paired)
     return attention

@@ -93,7 +93,7 @@ def rescaler(shape: Shape) -> Any:
 
 
 def output_by_products(shape: Shape, ahead: bool) -> Any:
-    """weigh(shared, buffer, acc, warpgroup, dim, member): a tile's part of the output, values by weights.
+    """weigh(shared, buffer, acc, thread): a tile's part of the output, values by weights.
 
     With `ahead`, the next fragments of V are loaded while products run.
     """
@@ -146,9 +146,9 @@ def output_by_products(shape: Shape, ahead: bool) -> Any:
         start_step(shared, new, a, al, step)
 
     @cuda.jit(device=True)
-    def weigh_panel(p, shared, buffer, acc, warpgroup, dim, member):
+    def weigh_panel(p, shared, buffer, acc, thread):
         """Rescale panel `p` of this warpgroup's output and add values times weights."""
-        panel = uint32(warpgroup + uint32(p * warpgroups))
+        panel, member = uint32(thread.warpgroup + uint32(p * warpgroups)), thread.member
         if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
             first = abreast * p * size
             if apart:
@@ -158,7 +158,7 @@ def output_by_products(shape: Shape, ahead: bool) -> Any:
             else:
                 totals, at = acc, first
                 rescale(acc, acc, first, shared, member)
-            column = uint32(panel * uint32(panel_dims) + dim)
+            column = uint32(panel * uint32(panel_dims) + thread.dim)
             new = cuda.local.array(both, float32)
             a = cuda.local.array(16, float32)
             al = cuda.local.array(16, float32)

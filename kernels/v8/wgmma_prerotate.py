@@ -6,6 +6,7 @@ so no block waits for one that has not started. The last block past the wait res
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
 from numba import cuda, float32, int32, uint32, uint64
@@ -18,6 +19,10 @@ from .wgmma_shape import KEYS, Shape
 NEXT_TILE, TILES_DONE, BLOCKS_DONE, COUNTERS = range(4)
 
 
+# What a block knows of its keys: their counters, the tile that it has taken, and, in the first warp, how many are done.
+Work = namedtuple("Work", "counters taken done first_warp")
+
+
 @cuda.jit(device=True)
 def end_prerotation(counters, served, tid):
     if tid == 0 and served == int32(cuda.gridDim.y * cuda.gridDim.z):
@@ -27,12 +32,11 @@ def end_prerotation(counters, served, tid):
 
 
 def prerotation(shape: Shape, embed_tile: Any) -> tuple[Any, Any, Any]:
-    """Device functions; `embed_tile` embeds a block's slice of a tile. The first warp knows of `done` embedded tiles.
+    """Device functions; `embed_tile` embeds a block's slice of a tile.
 
-    begin(states, tile, tid) -> (counters of this block's keys, first tile of keys, done)
-    embed(shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table, seq_k, first_dim, copied_dim,
-        embedded_dim, hdim) -> done
-    await_all(counters, done, first_warp, tid, seq_k) -> blocks that are past the wait
+    begin(states, tile, tid) -> Work
+    embed(...) -> how many tiles are embedded
+    await_all(work, done, tid, seq_k) -> blocks that are past the wait
     """
     cluster, taken_at = shape.cluster, uint32(shape.layout["taken"])
 
@@ -42,13 +46,14 @@ def prerotation(shape: Shape, embed_tile: Any) -> tuple[Any, Any, Any]:
 
     @cuda.jit(device=True)
     def begin(states, tile, tid):
+        first_warp = cuda.shfl_sync(FULL_MASK, int32(tid // uint32(32)), 0) == 0
         counters = advance(states, uint32((tile.shared_head * uint32(cluster) + tile.rank) * uint32(COUNTERS)))
         taken = atomic_add(counters, NEXT_TILE, 1, tid == 0)
-        return counters, taken, atomic_add(counters, TILES_DONE, 0, tid == 0)
+        return Work(counters, taken, atomic_add(counters, TILES_DONE, 0, tid == 0), first_warp)
 
     @cuda.jit(device=True)
-    def embed(shared, counters, taken, done, first_warp, tid, k_head, k_pitch, to, table, first_dim, copied_dim, sizes):
-        all_tiles = tiles_of(sizes.seq_k)
+    def embed(shared, work, tid, k_head, k_pitch, to, table, first_dim, copied_dim, sizes):
+        counters, taken, done, all_tiles = work.counters, work.taken, work.done, tiles_of(sizes.seq_k)
         if tid == 0:
             shared[taken_at] = float32(taken)
         cuda.syncthreads()
@@ -63,16 +68,16 @@ def prerotation(shape: Shape, embed_tile: Any) -> tuple[Any, Any, Any]:
             if tid == 0:
                 shared[taken_at + turn] = float32(next_taken)
             cuda.syncthreads()
-            if first_warp:
+            if work.first_warp:
                 fence()
                 done = atomic_add(counters, TILES_DONE, 1, tid == 0) + int32(1)
             taken = int32(shared[taken_at + turn])
         return done
 
     @cuda.jit(device=True)
-    def await_all(counters, done, first_warp, tid, seq_k):
-        served = int32(0)
-        if first_warp:
+    def await_all(work, done, tid, seq_k):
+        counters, served = work.counters, int32(0)
+        if work.first_warp:
             done = cuda.shfl_sync(FULL_MASK, done, 0)
             while done < tiles_of(seq_k):
                 give_way()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from typing import Any
 
 from numba import cuda, float32, int32, uint32
@@ -27,13 +26,14 @@ from .softmax import (
 from .wgmma_copy import swizzle
 from .wgmma_shape import KEYS, Shape
 
-# float32[rows of a warp] each: the row max, a lane's part of the row sum and what its rounding lost, the largest weight
-# a key may have, and its ratio to the previous one.
-Rows = namedtuple("Rows", "row_max row_sum row_lost ceiling change")
+# The state of a row, float32[5, rows of a warp]: the row max, a lane's part of the row sum and what its rounding lost,
+# the largest weight a key may have, and its ratio to the previous one.
+STATE = 5
+ROW_MAX, ROW_SUM, ROW_LOST, CEILING, CHANGE = range(STATE)
 
 
 def score_loader(shape: Shape, embedding: Embedding) -> Any:
-    """load_scores(shared, tile, table, own, row, lane_id, key, last_key, q_offset, causal) -> a lane's two scores."""
+    """A device function that loads a lane's two scores of a row."""
     rows_of_block, parts, bias = shape.rows, shape.cluster * shape.warpgroups, embedding.bias
     parts_at = uint32(shape.layout["parts"])
 
@@ -59,13 +59,12 @@ def score_loader(shape: Shape, embedding: Embedding) -> Any:
 
 
 def weight_sender(shape: Shape, sends: Exchange) -> Any:
-    """send_row(shared, row, lane_id, x, y)"""
+    """A device function that sends a lane's two weights of a row, high and low, to all blocks."""
     cluster, weights_at, send_weights = shape.cluster, uint32(shape.weights_at), sends.send_weights
     high_tile, weights_low = uint32(shape.queries * TERMS), uint32(shape.queries * KEYS)
 
     @cuda.jit(device=True)
     def send_row(shared, row, lane_id, x, y):
-        """A lane's two weights of a row, high and low, to all blocks."""
         high_x, low_x = split(x)
         high_y, low_y = split(y)
         at = tile_index(row, uint32(lane_id % uint32(16) // uint32(2)))
@@ -85,22 +84,22 @@ def sums_over_lanes(per_warp: int) -> tuple[Any, Any]:
     def raise_ceiling(rows):
         """The largest weight that keys of the next tile may have, from the row sums so far."""
         for i in range(per_warp):
-            rows.change[i] = rows.row_sum[i]
+            rows[CHANGE, i] = rows[ROW_SUM, i]
         for bit in range(5):
             for i in range(per_warp):
-                rows.change[i] += cuda.shfl_xor_sync(FULL_MASK, rows.change[i], 16 >> bit)
+                rows[CHANGE, i] += cuda.shfl_xor_sync(FULL_MASK, rows[CHANGE, i], 16 >> bit)
         for i in range(per_warp):
-            beside = weight_ceiling(over_power(rows.change[i], rows.ceiling[i]), float32(KEYS))
-            rows.ceiling[i], rows.change[i] = beside, over_power(beside, rows.ceiling[i])
+            beside = weight_ceiling(over_power(rows[CHANGE, i], rows[CEILING, i]), float32(KEYS))
+            rows[CEILING, i], rows[CHANGE, i] = beside, over_power(beside, rows[CEILING, i])
 
     @cuda.jit(device=True)
     def finish_sums(rows):
         """The inverse of each row sum, in its place."""
         for bit in range(5):
             for i in range(per_warp):
-                rows.row_sum[i] += cuda.shfl_xor_sync(FULL_MASK, rows.row_sum[i], 16 >> bit)
+                rows[ROW_SUM, i] += cuda.shfl_xor_sync(FULL_MASK, rows[ROW_SUM, i], 16 >> bit)
         for i in range(per_warp):
-            rows.row_sum[i] = inverse_of(rows.row_sum[i])
+            rows[ROW_SUM, i] = inverse_of(rows[ROW_SUM, i])
 
     return raise_ceiling, finish_sums
 
@@ -109,27 +108,22 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
     """Device functions of a kernel: the rows of a warp are in flight together.
 
     begin(rows, seq_k): the state before the first tile
-    weigh(shared, rows, tile, table, warp_id, lane_id, tile_start, last_key, q_offset, causal, more): the weights of a
-        tile from the parts of its scores, sent to all blocks with the factors that rescale the output; with `more`
-        tiles to come, the next ceiling
+    weigh(...): the weights of a tile from the parts of its scores, sent to all blocks with the factors that rescale the
+        output; with `more` tiles to come, the next ceiling
     """
     cluster, queries, rows_of_block, apart = shape.cluster, shape.queries, shape.rows, shape.apart
     rescale_at, warps, per_warp = uint32(shape.layout["rescale"]), shape.threads // 32, shape.rows_of_warp
     all_rows = cluster * rows_of_block == queries and rows_of_block % warps == 0
-    load_scores, send_row, send_weights = (
-        score_loader(shape, embedding),
-        weight_sender(shape, sends),
-        sends.send_weights,
-    )
-    raise_ceiling, finish_sums = sums_over_lanes(per_warp)
+    load_scores, send_row = score_loader(shape, embedding), weight_sender(shape, sends)
+    send_weights, (raise_ceiling, finish_sums) = sends.send_weights, sums_over_lanes(per_warp)
 
     @cuda.jit(device=True)
     def begin(rows, seq_k):
         for i in range(per_warp):
-            rows.row_max[i] = LOWEST
-            rows.row_sum[i], rows.row_lost[i] = float32(0.0), float32(0.0)
-            rows.ceiling[i] = greatest_weight(min(seq_k, uint32(KEYS)) if apart else seq_k)
-            rows.change[i] = float32(1.0)
+            rows[ROW_MAX, i] = LOWEST
+            rows[ROW_SUM, i], rows[ROW_LOST, i] = float32(0.0), float32(0.0)
+            rows[CEILING, i] = greatest_weight(min(seq_k, uint32(KEYS)) if apart else seq_k)
+            rows[CHANGE, i] = float32(1.0)
 
     @cuda.jit(device=True)
     def owned_row(warp_id, i, rank):
@@ -139,7 +133,8 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
         return own, row, all_rows or (own < uint32(rows_of_block) and row < uint32(queries))
 
     @cuda.jit(device=True)
-    def weigh(shared, rows, tile, table, warp_id, lane_id, tile_start, last_key, sizes, more):
+    def weigh(shared, rows, tile, table, thread, tile_start, last_key, sizes, more):
+        warp_id, lane_id = thread.warp_id, thread.lane_id
         s0 = cuda.local.array(per_warp, float32)
         s1 = cuda.local.array(per_warp, float32)
         new_max = cuda.local.array(per_warp, float32)
@@ -157,24 +152,24 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
         for i in range(per_warp):
             own, row, there = owned_row(warp_id, i, tile.rank)
             if there:
-                new_max[i] = max(rows.row_max[i], new_max[i])
-                correction[i] = rescaling(rows.row_max[i], new_max[i])
-                rows.row_max[i] = new_max[i]
-                s0[i] = weight_of(s0[i], new_max[i], rows.ceiling[i])
-                s1[i] = weight_of(s1[i], new_max[i], rows.ceiling[i])
+                new_max[i] = max(rows[ROW_MAX, i], new_max[i])
+                correction[i] = rescaling(rows[ROW_MAX, i], new_max[i])
+                rows[ROW_MAX, i] = new_max[i]
+                s0[i] = weight_of(s0[i], new_max[i], rows[CEILING, i])
+                s1[i] = weight_of(s1[i], new_max[i], rows[CEILING, i])
                 if apart:
-                    correction[i] *= rows.change[i]
-                    added = add_weights(rows.row_sum[i], rows.row_lost[i], correction[i], s0[i] + s1[i])
-                    rows.row_sum[i], rows.row_lost[i] = added
+                    correction[i] *= rows[CHANGE, i]
+                    added = add_weights(rows[ROW_SUM, i], rows[ROW_LOST, i], correction[i], s0[i] + s1[i])
+                    rows[ROW_SUM, i], rows[ROW_LOST, i] = added
                 else:
-                    rows.row_sum[i] = correction[i] * rows.row_sum[i] + (s0[i] + s1[i])
+                    rows[ROW_SUM, i] = correction[i] * rows[ROW_SUM, i] + (s0[i] + s1[i])
                 send_row(shared, row, lane_id, s0[i], s1[i])
         if not more:
             finish_sums(rows)
         for i in range(per_warp):
             own, row, there = owned_row(warp_id, i, tile.rank)
             if lane_id < uint32(cluster) and there:
-                send_weights(shared, uint32(rescale_at + uint32(2) * row), lane_id, correction[i], rows.row_sum[i])
+                send_weights(shared, uint32(rescale_at + uint32(2) * row), lane_id, correction[i], rows[ROW_SUM, i])
         if apart and more:
             raise_ceiling(rows)
 

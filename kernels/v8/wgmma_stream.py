@@ -9,82 +9,57 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32, uint32
 
 from ..device.asm import cp_async_commit, cp_async_wait_but_one
 from ..device.cluster import cluster_wait
 from ..device.wgmma import fence_products
 from .embedding import Embedding
-from .mma_shape import COPIERS
 from .schedule import tensors_of, tile_of_block, visible_keys
-from .wgmma_copy import copiers, query_placer
-from .wgmma_embed import beginner, key_embedder, loader, pairer, query_embedder, rotated_dims
+from .wgmma_copy import copiers
+from .wgmma_embed import key_embedder, loader
 from .wgmma_multiply import output_by_products
-from .wgmma_phases import TILE_ALIGNMENT, exchange_of, name_of, output_of, parts_of, places_of, scores_of
+from .wgmma_phases import (
+    TILE_ALIGNMENT,
+    exchange_of,
+    name_of,
+    output_of,
+    parts_of,
+    query_stager,
+    rows_owned,
+    scores_of,
+    thread_of,
+)  # fmt: skip
 from .wgmma_shape import KEYS, Shape
-from .wgmma_softmax import Rows, softmax_of
-
-
-def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
-    """A device function that embeds a thread's part of a chunk of Q and splits it into shared memory."""
-    begun_floats, embeds_query, half_split = 4 * shape.groups, embedding.query, embedding.half_split
-    pair_query, begin_dims = pairer(shape.groups, paired, shape.query_turns), beginner(shape, embedding, paired)
-    embed_query, place_query = query_embedder(shape, embedding), query_placer(shape, half_split, paired)
-
-    @cuda.jit(device=True)
-    def stage_query(shared, raw, table, tile, dim, lane_dim, column, sizes):
-        begun = cuda.local.array(begun_floats, float32)
-        copied_dim = uint32(dim + lane_dim)
-        if embeds_query and copied_dim < sizes.embedded_dim:
-            begin_dims(begun, table, copied_dim, sizes)
-        if half_split:
-            pair_query(raw)
-        if embeds_query and copied_dim < sizes.embedded_dim:
-            position = int32(sizes.q_offset + int32(tile.first_query))
-            for i in range(paired):
-                embed_query(raw, begun, i, table, position, tile.query_count, copied_dim, sizes)
-        place_query(shared, raw, column, sizes.softmax_scale)
-
-    return stage_query
+from .wgmma_softmax import STATE, softmax_of
 
 
 def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """The attention kernel for that shape and embedding; `paired` groups of a chunk may have embedded dims."""
     cluster, threads, per_warp, size = shape.cluster, shape.threads, shape.rows_of_warp, shape.queries // 2
-    chunk_span, chunk_floats, raw_floats = (
-        shape.width * cluster, KEYS * shape.width, 4 * shape.query_turns * shape.groups
-    )  # fmt: skip
-    half_split, of_batch = embedding.half_split, embedding.of_batch
+    chunk_span, chunk_floats = shape.width * cluster, KEYS * shape.width
+    raw_floats, outputs = 4 * shape.query_turns * shape.groups, shape.panels * shape.abreast * size
+    half_split, of_batch, embeds_keys = embedding.half_split, embedding.of_batch, embedding.keys
     copy_keys, copy_values = copiers(shape, half_split, paired)
-    load_query = loader(shape, half_split, paired, shape.query_turns)
+    load_query, (begin_keys, _) = loader(shape, half_split, paired, shape.query_turns), key_embedder(shape, embedding)
+    stage_query, scores_of_chunk = query_stager(shape, embedding, paired), scores_of(shape, embedding, paired)
     sends = exchange_of(shape)
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     begin_rows, softmax = softmax_of(shape, embedding, sends)
-    embeds_keys, (begin_keys, embed_keys) = embedding.keys, key_embedder(shape, embedding)
-    stage_query = query_stager(shape, embedding, paired)
-    scores_of_chunk = scores_of(shape, embedding, paired, begin_keys, embed_keys)
-    outputs = shape.panels * shape.abreast * size
     weigh, store_output = output_by_products(shape, ahead=shape.blocks == 1), output_of(shape)
     tile_of, send_parts = tile_of_block(cluster, shape.queries, heads_last=True), parts_of(shape, sends)
-    warpgroup_of, place, owned_rows = places_of(shape)
+    thread_of_rank, owned_rows = thread_of(shape, half_split), rows_owned(shape)
 
     def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
-        tid = uint32(cuda.threadIdx.x)
-        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
-        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
-        warpgroup = warpgroup_of(tid)
         tile = tile_of(sizes)
-        first_dim, owned = tile.first_dim, owned_rows(tile.rank)
+        thread = thread_of_rank(tile.rank)
+        tid, first_dim, owned = thread.tid, tile.first_dim, owned_rows(tile.rank)
         if of_batch is not None:
             table = of_batch(table, tile.batch)
         q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
         last_key = visible_keys(tile, sizes)
         chunks = uint32((sizes.hdim + uint32(chunk_span - 1)) // uint32(chunk_span))
-        column = uint32(tid % uint32(COPIERS) * uint32(4))
-        lane_dim = column
-        if half_split:
-            lane_dim = rotated_dims(column)
         raw = cuda.local.array(raw_floats, float32)
         begun = cuda.local.array(8, float32)
 
@@ -99,13 +74,12 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         cp_async_commit()
         start_exchange(shared, tid == uint32(threads - 1), owned)
 
-        key, dim, slot = place(warp_id, lane_row, tile.rank, warpgroup)
         scores = cuda.local.array(size, float32)
         for i in range(size):
             scores[i] = float32(0.0)
         buffer, chunk, chunk_dim = uint32(0), uint32(0), first_dim
         while chunk < chunks:
-            stage_query(shared, raw, table, tile, chunk_dim, lane_dim, column, sizes)
+            stage_query(shared, raw, begun, table, tile, thread, chunk_dim, sizes)
             cp_async_wait_but_one()
             cuda.syncthreads()
             fence_products()
@@ -113,11 +87,8 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             if uint32(chunk + uint32(1)) < chunks:
                 load_query(raw, q_tile, q.row, tile.query_count, next_dim, sizes)
             if embeds_keys:
-                begin_keys(begun, table, warpgroup, member, chunk_dim, sizes)
-            scores_of_chunk(
-                shared, buffer, scores, begun, table, warpgroup, key, member, uint32(0), last_key,
-                chunk_dim, sizes,
-            )  # fmt: skip
+                begin_keys(begun, table, thread.warpgroup, thread.member, chunk_dim, sizes)
+            scores_of_chunk(shared, buffer, scores, begun, table, thread, uint32(0), last_key, chunk_dim, sizes)
             cuda.syncthreads()
             ahead = uint32(chunk + uint32(2))
             if ahead < chunks:
@@ -132,15 +103,11 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
 
         if cluster > 1:
             cluster_wait()
-        send_parts(shared, scores, key, member, slot)
+        send_parts(shared, scores, thread)
         await_parts(shared, tid, uint32(0), owned, False)
-        state = Rows(
-            cuda.local.array(per_warp, float32), cuda.local.array(per_warp, float32),
-            cuda.local.array(per_warp, float32), cuda.local.array(per_warp, float32),
-            cuda.local.array(per_warp, float32),
-        )  # fmt: skip
+        state = cuda.local.array((STATE, per_warp), float32)
         begin_rows(state, sizes.seq_k)
-        softmax(shared, state, tile, table, warp_id, lane_id, uint32(0), last_key, sizes, False)
+        softmax(shared, state, tile, table, thread, uint32(0), last_key, sizes, False)
         cuda.syncthreads()
         await_weights(shared, tid, uint32(0), False)
         fence_products()
@@ -151,10 +118,8 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             cuda.syncthreads()
             for i in range(outputs):
                 acc[i] = float32(0.0)
-            weigh(shared, buffer, acc, warpgroup, dim, member)
-            store_output(
-                shared, acc, out_tile, out.row, tile.query_count, chunk_dim, warpgroup, dim, member, sizes.hdim
-            )
+            weigh(shared, buffer, acc, thread)
+            store_output(shared, acc, out_tile, out.row, tile, chunk_dim, thread, sizes)
             if uint32(chunk + uint32(2)) < chunks:
                 cuda.syncthreads()
                 ahead_dim = uint32(chunk_dim + uint32(2 * chunk_span))
