@@ -20,6 +20,7 @@ from ..device.rows import ROWS
 from ..device.vector import advance
 from ..device.wgmma import fence_products
 from ..version import Buffer, Kernel, Launch, Problem
+from . import wgmma_phases as phases
 from .embedding import Embedding
 from .launch import Call, launch
 from .mma_shape import GROUP, SMS
@@ -27,19 +28,8 @@ from .schedule import SIZES, tensors_of, tile_of_block, visible_keys
 from .wgmma_copy import copiers
 from .wgmma_embed import beginner, key_embedder, loader, tile_embedder
 from .wgmma_multiply import output_by_products
-from .wgmma_phases import (
-    TILE_ALIGNMENT,
-    exchange_of,
-    name_of,
-    output_of,
-    parts_of,
-    query_stager,
-    rows_owned,
-    scores_of,
-    thread_of,
-)  # fmt: skip
 from .wgmma_prerotate import COUNTERS, end_prerotation, prerotation
-from .wgmma_shape import KEYS, Shape, choose
+from .wgmma_shape import KEYS, TILE_ALIGNMENT, Shape, choose
 from .wgmma_softmax import STATE, softmax_of
 from .wgmma_stream import make_kernel as stream
 
@@ -54,19 +44,19 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     (copy_keys, copy_values), (begin_keys, _) = copiers(shape, half_split, paired), key_embedder(shape, embedding)
     begin_together, embed_together, await_together = prerotation(shape, tile_embedder(shape, embedding, paired))
     load_query, begin_dims = loader(shape, half_split, paired, shape.query_turns), beginner(shape, embedding, paired)
-    stage_query, scores_of_tile = query_stager(shape, embedding, paired), scores_of(shape, embedding, paired)
+    stage_query = phases.query_stager(shape, embedding, paired)
+    scores_of_tile, sends = phases.scores_of(shape, embedding, paired), phases.exchange_of(shape)
     weigh = output_by_products(shape, ahead=shape.blocks == 1)  # loads ahead take registers
-    sends = exchange_of(shape)
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     begin_rows, softmax = softmax_of(shape, embedding, sends)
-    tile_of, send_parts, store_output = tile_of_block(cluster, shape.queries), parts_of(shape, sends), output_of(shape)
-    thread_of_rank, owned_rows = thread_of(shape, half_split), rows_owned(shape)
+    tile_of, thread_of_rank = tile_of_block(cluster, shape.queries), phases.thread_of(shape, half_split)
+    send_parts, store_output = phases.parts_of(shape, sends), phases.output_of(shape)
 
     def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
         tile = tile_of(sizes)
         thread = thread_of_rank(tile.rank)
-        tid, first_dim, owned = thread.tid, tile.first_dim, owned_rows(tile.rank)
+        tid, first_dim, owned = thread.tid, tile.first_dim, thread.owned
         if of_batch is not None:
             table = of_batch(table, tile.batch)
         q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
@@ -142,7 +132,7 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         if once:
             end_prerotation(work.counters, served, tid)
 
-    attention.__name__ = attention.__qualname__ = name_of(shape, embedding, paired)
+    attention.__name__ = attention.__qualname__ = phases.name_of(shape, embedding, paired)
     return attention
 
 

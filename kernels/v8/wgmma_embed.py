@@ -78,30 +78,22 @@ def loader(shape: Shape, half_split: bool, paired: int, turns: int) -> Any:
     groups, passes, span = shape.groups, shape.passes, GROUP * shape.cluster
 
     @cuda.jit(device=True)
-    def load_at(x, row_start, dim, more, there):
-        x[0], x[1], x[2], x[3] = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
-        if there:
-            four = ld4(advance(row_start, dim), more)
-            x[0], x[1], x[2], x[3] = four.x, four.y, four.z, four.w
-
-    @cuda.jit(device=True)
     def load(raw, source, pitch, count, first_dim, sizes):
         """Four dims of each group of a thread's rows; 0 where there are none."""
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-        x = cuda.local.array(4, float32)
         for i in range(turns):
             row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
             row_start = advance(source, uint32(row * pitch))
             for group in range(groups):
-                more = uint32(group * span)
+                at, more, dim = 4 * (i * groups + group), uint32(group * span), uint32(first_dim + lane)
+                there = uint32(dim + more) < sizes.hdim
                 if half_split and group < paired:
-                    dim, within = half_of(first_dim, more, lane, sizes)
-                    load_at(x, row_start, dim, uint32(0), row < count and within)
-                else:
-                    dim = uint32(first_dim + lane)
-                    load_at(x, row_start, dim, more, row < count and uint32(dim + more) < sizes.hdim)
-                at = 4 * (i * groups + group)
-                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x[0], x[1], x[2], x[3]
+                    dim, there = half_of(first_dim, more, lane, sizes)
+                    more = uint32(0)
+                x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+                if row < count and there:
+                    x = ld4(advance(row_start, dim), more)
+                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 
     return load
 

@@ -18,21 +18,20 @@ from .wgmma_embed import beginner, key_embedder, pairer, query_embedder, rotated
 from .wgmma_multiply import scores_by_products
 from .wgmma_shape import KEYS, Shape
 
-TILE_ALIGNMENT = 1024
-
 
 def name_of(shape: Shape, embedding: Embedding, paired: int) -> str:
     return f"{shape.name}_{embedding.name}" + f"_{paired}_paired" * (paired < shape.groups)
 
 
 # A thread has `key` and the next of a tile, the dims from `dim` of a panel of the output, and the `slot` of its parts
-# of scores. It copies the dims from `column` of a group on and embeds those from `lane_dim` on.
-Thread = namedtuple("Thread", "tid warp_id lane_id member warpgroup key dim slot column lane_dim")
+# of scores. It copies dims from `column` of a group on and embeds those from `lane_dim` on. Its block has `owned` rows.
+Thread = namedtuple("Thread", "tid warp_id lane_id member warpgroup key dim slot column lane_dim owned")
 
 
 def thread_of(shape: Shape, half_split: bool) -> Any:
     """A device function thread(rank) -> Thread."""
     warpgroups, lane_dims, once = shape.warpgroups, 2 * shape.abreast, shape.once
+    rows, queries = shape.rows, shape.queries
 
     @cuda.jit(device=True)
     def thread(rank):
@@ -49,7 +48,9 @@ def thread_of(shape: Shape, half_split: bool) -> Any:
         lane_dim = rotated_dims(column) if half_split else column
         if once:
             column = lane_dim  # the order in which blocks have stored K
-        return Thread(tid, warp_id, lane_id, member, warpgroup, key, dim, slot, column, lane_dim)
+        first_row = uint32(rank * uint32(rows))
+        owned = min(uint32(rows), max(uint32(queries), first_row) - first_row)
+        return Thread(tid, warp_id, lane_id, member, warpgroup, key, dim, slot, column, lane_dim, owned)
 
     return thread
 
@@ -80,18 +81,6 @@ def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
         place_query(shared, raw, thread.column, sizes.softmax_scale)
 
     return stage_query
-
-
-def rows_owned(shape: Shape) -> Any:
-    """A device function: how many rows of the tile the block of a rank owns."""
-    rows, queries = shape.rows, shape.queries
-
-    @cuda.jit(device=True)
-    def owned_rows(rank):
-        first_row = uint32(rank * uint32(rows))
-        return min(uint32(rows), max(uint32(queries), first_row) - first_row)
-
-    return owned_rows
 
 
 def exchange_of(shape: Shape) -> Exchange:

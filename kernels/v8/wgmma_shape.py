@@ -12,6 +12,7 @@ from .launch import power_of_two, require_field, require_threads
 from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, RESIDENT, SMS, resident, width_of
 
 KEYS = ROWS  # of a tile
+TILE_ALIGNMENT = 1024  # bytes, of what wgmma reads from shared memory
 MAX_WIDTH = 256
 MAX_HDIM = 2**20
 WARPGROUPS = (1, 2, 4)  # sizes whose threads copy a tile of K in whole passes

@@ -14,23 +14,13 @@ from numba import cuda, float32, uint32
 from ..device.asm import cp_async_commit, cp_async_wait_but_one
 from ..device.cluster import cluster_wait
 from ..device.wgmma import fence_products
+from . import wgmma_phases as phases
 from .embedding import Embedding
 from .schedule import tensors_of, tile_of_block, visible_keys
 from .wgmma_copy import copiers
 from .wgmma_embed import key_embedder, loader
 from .wgmma_multiply import output_by_products
-from .wgmma_phases import (
-    TILE_ALIGNMENT,
-    exchange_of,
-    name_of,
-    output_of,
-    parts_of,
-    query_stager,
-    rows_owned,
-    scores_of,
-    thread_of,
-)  # fmt: skip
-from .wgmma_shape import KEYS, Shape
+from .wgmma_shape import KEYS, TILE_ALIGNMENT, Shape
 from .wgmma_softmax import STATE, softmax_of
 
 
@@ -42,19 +32,19 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
     half_split, of_batch, embeds_keys = embedding.half_split, embedding.of_batch, embedding.keys
     copy_keys, copy_values = copiers(shape, half_split, paired)
     load_query, (begin_keys, _) = loader(shape, half_split, paired, shape.query_turns), key_embedder(shape, embedding)
-    stage_query, scores_of_chunk = query_stager(shape, embedding, paired), scores_of(shape, embedding, paired)
-    sends = exchange_of(shape)
+    stage_query = phases.query_stager(shape, embedding, paired)
+    scores_of_chunk, sends = phases.scores_of(shape, embedding, paired), phases.exchange_of(shape)
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     begin_rows, softmax = softmax_of(shape, embedding, sends)
-    weigh, store_output = output_by_products(shape, ahead=shape.blocks == 1), output_of(shape)
-    tile_of, send_parts = tile_of_block(cluster, shape.queries, heads_last=True), parts_of(shape, sends)
-    thread_of_rank, owned_rows = thread_of(shape, half_split), rows_owned(shape)
+    weigh, store_output = output_by_products(shape, ahead=shape.blocks == 1), phases.output_of(shape)
+    tile_of, send_parts = tile_of_block(cluster, shape.queries, heads_last=True), phases.parts_of(shape, sends)
+    thread_of_rank = phases.thread_of(shape, half_split)
 
     def attention(q, k, v, out, table, k_embedded, states, sizes):
         shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
         tile = tile_of(sizes)
         thread = thread_of_rank(tile.rank)
-        tid, first_dim, owned = thread.tid, tile.first_dim, owned_rows(tile.rank)
+        tid, first_dim, owned = thread.tid, tile.first_dim, thread.owned
         if of_batch is not None:
             table = of_batch(table, tile.batch)
         q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
@@ -128,5 +118,5 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
             buffer = uint32(uint32(chunk_floats) - buffer)
             chunk, chunk_dim = uint32(chunk + uint32(1)), uint32(chunk_dim + uint32(chunk_span))
 
-    attention.__name__ = attention.__qualname__ = name_of(shape, embedding, paired)
+    attention.__name__ = attention.__qualname__ = phases.name_of(shape, embedding, paired)
     return attention
