@@ -6,7 +6,7 @@ weights go to all blocks. In a cluster of one block both stay in its shared memo
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from numba import cuda, uint32
 
@@ -22,23 +22,13 @@ from ..device.cluster import (
 from ..device.vector import st2
 from .mma_shape import BARRIER
 
-
-class Exchange(NamedTuple):
-    """Device functions that `exchange` makes.
-
-    start(shared, first, owned): initialise the mbarriers by the thread where `first` is true; `owned` rows are received
-    send_part(shared, at, owner, x, y): two scores to the owner of their row
-    send_weight(shared, at, to, x) and send_weights(shared, at, to, x, y): one or two weights to block `to`
-    await_parts(shared, tid, phase, owned, more): all parts of this block's rows; with `more`, expect the next tile's
-    await_weights(shared, tid, phase, more): all weights and factors of the tile
-    """
-
-    start: Any
-    send_part: Any
-    send_weight: Any
-    send_weights: Any
-    await_parts: Any
-    await_weights: Any
+# Device functions that `exchange` makes.
+#     start(shared, first, owned): initialise the mbarriers by the thread where `first` is true, to receive `owned` rows
+#     send_part(shared, at, owner, x, y): two scores to the owner of their row
+#     send_weight(shared, at, to, x) and send_weights(shared, at, to, x, y): one or two weights to block `to`
+#     await_parts(shared, tid, phase, owned, more): all parts of this block's rows; with `more`, expect the next tile's
+#     await_weights(shared, tid, phase, more): all weights and factors of the tile
+Exchange = namedtuple("Exchange", "start send_part send_weight send_weights await_parts await_weights")
 
 
 def exchange(cluster: int, arrived: int, row_bytes: int, weights_bytes: int) -> Exchange:

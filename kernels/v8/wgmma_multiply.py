@@ -65,9 +65,7 @@ def scores_by_products(shape: Shape) -> tuple[Any, Any]:
 
 
 def rescaler(shape: Shape) -> Any:
-    """A device function that rescales a panel of the output and adds the tile's part, if that has an accumulator of its
-    own.
-    """
+    """A device function that rescales a panel of the output, and adds the tile's part if it is apart."""
     queries, abreast, apart, size = shape.queries, shape.abreast, shape.apart, shape.queries // 2
     rescale_at = uint32(shape.layout["rescale"])
 
@@ -78,16 +76,9 @@ def rescaler(shape: Shape) -> Any:
             for side in range(abreast):
                 at = side * size + 4 * j
                 i = first + at
-                if apart:
-                    acc[i] = acc[i] * x.x + totals[at]
-                    acc[i + 1] = acc[i + 1] * x.z + totals[at + 1]
-                    acc[i + 2] = acc[i + 2] * x.x + totals[at + 2]
-                    acc[i + 3] = acc[i + 3] * x.z + totals[at + 3]
-                else:
-                    acc[i] *= x.x
-                    acc[i + 1] *= x.z
-                    acc[i + 2] *= x.x
-                    acc[i + 3] *= x.z
+                for e in range(4):
+                    by = x.z if e % 2 else x.x
+                    acc[i + e] = acc[i + e] * by + totals[at + e] if apart else acc[i + e] * by
 
     return rescale
 

@@ -13,16 +13,7 @@ from ..device.wgmma import TERMS, tile_index
 from .embedding import Embedding
 from .exchange import Exchange
 from .schedule import visible_to
-from .softmax import (
-    LOWEST,
-    add_weights,
-    greatest_weight,
-    inverse_of,
-    over_power,
-    rescaling,
-    weight_ceiling,
-    weight_of,
-)
+from .softmax import LOWEST, add_weights, greatest_weight, inverse_of, over_power, rescaling, weight_ceiling, weight_of
 from .wgmma_copy import swizzle
 from .wgmma_shape import KEYS, Shape
 
@@ -81,13 +72,17 @@ def sums_over_lanes(per_warp: int) -> tuple[Any, Any]:
     """raise_ceiling(rows) and finish_sums(rows), for the rows of a warp."""
 
     @cuda.jit(device=True)
+    def sum_lanes(rows, which):
+        for bit in range(5):
+            for i in range(per_warp):
+                rows[which, i] += cuda.shfl_xor_sync(FULL_MASK, rows[which, i], 16 >> bit)
+
+    @cuda.jit(device=True)
     def raise_ceiling(rows):
         """The largest weight that keys of the next tile may have, from the row sums so far."""
         for i in range(per_warp):
             rows[CHANGE, i] = rows[ROW_SUM, i]
-        for bit in range(5):
-            for i in range(per_warp):
-                rows[CHANGE, i] += cuda.shfl_xor_sync(FULL_MASK, rows[CHANGE, i], 16 >> bit)
+        sum_lanes(rows, CHANGE)
         for i in range(per_warp):
             beside = weight_ceiling(over_power(rows[CHANGE, i], rows[CEILING, i]), float32(KEYS))
             rows[CEILING, i], rows[CHANGE, i] = beside, over_power(beside, rows[CEILING, i])
@@ -95,9 +90,7 @@ def sums_over_lanes(per_warp: int) -> tuple[Any, Any]:
     @cuda.jit(device=True)
     def finish_sums(rows):
         """The inverse of each row sum, in its place."""
-        for bit in range(5):
-            for i in range(per_warp):
-                rows[ROW_SUM, i] += cuda.shfl_xor_sync(FULL_MASK, rows[ROW_SUM, i], 16 >> bit)
+        sum_lanes(rows, ROW_SUM)
         for i in range(per_warp):
             rows[ROW_SUM, i] = inverse_of(rows[ROW_SUM, i])
 
