@@ -11,7 +11,8 @@ from v8_plans import plan_of
 from kernels import Problem
 from kernels.constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
 from kernels.device.wgmma import ROWS
-from kernels.v8 import mma, portable, wgmma, wgmma_shape
+from kernels.rope.v8 import ROPE
+from kernels.v8 import attend, mma, portable, wgmma, wgmma_shape
 from kernels.v8.mma_shape import GROUP
 from kernels.version import Launch
 
@@ -141,3 +142,11 @@ REFUSED = {
 def test_a_shape_that_its_kernel_cannot_serve_cannot_be_made(core: ModuleType, fields: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         core.Shape(**fields)
+
+
+@pytest.mark.parametrize("heads, kv_heads, hdim", [(32, 8, 128), (12, 12, 64), (8, 1, 256), (16, 16, 1024), (4, 4, 2048)])
+@pytest.mark.parametrize("batch", [1, 8])
+def test_prompts_of_a_model_need_few_kernels(batch: int, heads: int, kv_heads: int, hdim: int) -> None:
+    lengths = [*range(1, 130), *range(130, 8193, 37)]
+    prompts = [Problem("rope", batch, heads, kv_heads, n, n, hdim, hdim, causal=True) for n in lengths]
+    assert len({attend(prompt, ROPE, "rates", hdim).kernel for prompt in prompts}) <= 12
