@@ -144,7 +144,10 @@ def test_a_shape_that_its_kernel_cannot_serve_cannot_be_made(core: ModuleType, f
         core.Shape(**fields)
 
 
-@pytest.mark.parametrize("heads, kv_heads, hdim", [(32, 8, 128), (12, 12, 64), (8, 1, 256), (16, 16, 1024), (4, 4, 2048)])
+MODELS = ((32, 8, 128), (12, 12, 64), (8, 1, 256), (16, 16, 1024), (4, 4, 2048))
+
+
+@pytest.mark.parametrize("heads, kv_heads, hdim", MODELS)
 @pytest.mark.parametrize("batch", [1, 8])
 def test_prompts_of_a_model_need_few_kernels(batch: int, heads: int, kv_heads: int, hdim: int) -> None:
     lengths = [*range(1, 130), *range(130, 8193, 37)]
