@@ -4,8 +4,6 @@
 `portable` needs neither clusters nor tensor cores.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..constants import attention_buffers

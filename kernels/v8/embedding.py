@@ -1,7 +1,5 @@
 """The interface of an embedding in the V8 cores, and which problems the cores take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ Every block has a slice of the dims, so it has a part of each score. Parts go to
 weights go to all blocks. In a cluster of one block both stay in its shared memory, behind block barriers.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 
 from numba import cuda, uint32

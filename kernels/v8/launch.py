@@ -1,7 +1,5 @@
 """What the launches of the V8 cores share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

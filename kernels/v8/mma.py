@@ -4,8 +4,6 @@ Copies overlap the arithmetic. Scores and weights go to other blocks by asynchro
 the receiver, so no thread waits for a fence on all memory.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The mma core: copies of tiles to shared memory, and the embedding of Q and K there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda, float32, int32, uint32

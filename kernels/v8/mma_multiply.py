@@ -1,7 +1,5 @@
 """The products of the mma core: scores of 16 dims, and weights times values of 16 keys."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda, float32, uint32

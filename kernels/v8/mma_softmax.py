@@ -1,7 +1,5 @@
 """The mma core: online softmax of the rows of scores that a block owns, one warp to a row at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda, float32, int32, uint32

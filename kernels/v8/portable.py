@@ -9,15 +9,13 @@ As long as every four dims of the output have a thread, sums stay in registers. 
 panels of four dims and accumulates them in global memory, where it reads only what it wrote.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32, uint32
 
 from ..constants import FLOAT, INT, UINT, require, require_shared
-from ..device.rows import ROWS, rows_of
+from ..device.rows import ROWS
 from ..version import Kernel, Launch, Problem
 from .embedding import Embedding
 from .launch import Call
@@ -25,6 +23,7 @@ from .portable_output import output_of
 from .portable_score import Place, query_of, scores_of
 from .portable_shape import BLOCK, Shape, choose
 from .portable_softmax import Rows, softmax_of
+from .schedule import Sizes, Tile, tensors_of, visible_keys
 from .softmax import greatest_weight
 
 
@@ -43,23 +42,22 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
     def attention(q, k, v, out, table, seq_q, seq_k, dims, embedded_dim, q_offset, causal, softmax_scale):
         shared = cuda.shared.array(0, float32, 16)
         tid = uint32(cuda.threadIdx.x)
-        warp_id = tid // uint32(32)
-        lane_id = tid % uint32(32)
+        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
         tiles = uint32((seq_q + uint32(queries - 1)) // uint32(queries))
-        batch, kv_head = uint32(cuda.blockIdx.z), uint32(cuda.blockIdx.y)
+        batch, kv_head, kv_heads = uint32(cuda.blockIdx.z), uint32(cuda.blockIdx.y), uint32(cuda.gridDim.y)
         sharers = uint32(cuda.gridDim.x) // tiles  # heads that share keys
         head = uint32(kv_head * sharers + uint32(cuda.blockIdx.x) // tiles)
-        bias_head = uint32(batch * uint32(cuda.gridDim.y) * sharers + head)
         if of_batch is not None:
             table = of_batch(table, batch)
         first_query = uint32(uint32(cuda.blockIdx.x) % tiles * uint32(queries))
-        query_count = uint32(min(uint32(queries), uint32(seq_q - first_query)))
-        first_position = int32(q_offset + int32(first_query))
-        q_tile, out_tile = rows_of(q, batch, head, first_query), rows_of(out, batch, head, first_query)
-        k_head, v_head = rows_of(k, batch, kv_head, uint32(0)), rows_of(v, batch, kv_head, uint32(0))
-        last_key = seq_k
-        if causal:
-            last_key = uint32(min(seq_k, uint32(first_position + int32(query_count))))
+        tile = Tile(
+            uint32(0), batch, kv_head, head, uint32(batch * kv_heads + kv_head),
+            uint32(batch * kv_heads * sharers + head), first_query,
+            uint32(min(uint32(queries), uint32(seq_q - first_query))), uint32(0),
+        )  # fmt: skip
+        sizes = Sizes(kv_heads, uint32(0), seq_q, seq_k, dims, embedded_dim, q_offset, causal, softmax_scale)
+        q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
+        query_count, last_key = tile.query_count, visible_keys(tile, sizes)
 
         # This thread's keys of a tile and dims of a step.
         first_key = uint32(warp_id % uint32(across) * uint32(32 // lanes) + lane_id // uint32(lanes))
@@ -80,7 +78,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         q_values = cuda.local.array(query_floats, float32)
         buffer = query_at
         fetch(q_values, q_tile, q.row, query_count, uint32(0), embedded_dim)
-        place(shared, q_values, buffer, query_count, uint32(0), first_position, table, embedded_dim, softmax_scale)
+        place(shared, q_values, buffer, tile, uint32(0), table, sizes)
         cuda.syncthreads()
         state = Rows(cuda.local.array(rows_each, float32), cuda.local.array(rows_each, float32))
         begin_rows(state)
@@ -89,23 +87,18 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         tile_start = uint32(0)
         while tile_start < last_key:
             buffer = score(
-                shared, k_values, buffer, q_tile, q.row, query_count, k_head, k.row, tile_start, last_key, thread,
-                first_position, table, embedded_dim, softmax_scale,
-            )  # fmt: skip
+                shared, k_values, buffer, q_tile, q.row, k_head, k.row, tile, tile_start, last_key, thread, table, sizes
+            )
             for i in range(value_floats):
                 v_values[i] = float32(0.0)
             first_value = uint32(tile_start + group * uint32(BLOCK))
             load_values(v_values, v_head, v.row, first_value, last_key, column, uint32(0))
             cuda.syncthreads()
-            softmax(
-                shared, state, table, bias_head, warp_id, lane_id, first_position, query_count, tile_start, last_key,
-                ceiling, causal,
-            )  # fmt: skip
+            softmax(shared, state, tile, table, warp_id, lane_id, tile_start, last_key, ceiling, sizes)
             cuda.syncthreads()
             weigh(
-                shared, acc, v_values, v_head, v.row, out_tile, out.row, query_count, tile_start, last_key, group,
-                column,
-            )  # fmt: skip
+                shared, acc, v_values, v_head, v.row, out_tile, out.row, tile, tile_start, last_key, group, column
+            )
             tile_start = uint32(tile_start + uint32(keys))
         join(shared, acc, out_tile, out.row, query_count, tid, group, column)
 

@@ -1,7 +1,5 @@
 """The portable core: the output, a stream of values weighted by the scores of a tile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda, float32, uint32
@@ -101,9 +99,8 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
     weigh_block, rescale, recall, store = row_functions(shape)
 
     @cuda.jit(device=True)
-    def weigh(
-        shared, acc, v_values, v_head, v_pitch, out_tile, out_pitch, query_count, tile_start, last_key, group, column
-    ):
+    def weigh(shared, acc, v_values, v_head, v_pitch, out_tile, out_pitch, tile, tile_start, last_key, group, column):
+        query_count = tile.query_count
         v_next = cuda.local.array(value_floats, float32)
         live = uint32(min(uint32(keys), uint32(last_key - tile_start)))
         dim = column

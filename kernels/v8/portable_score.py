@@ -1,7 +1,5 @@
 """The portable core: the queries of a tile in shared memory, and their products with a stream of keys."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 
@@ -86,15 +84,17 @@ def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
-    def place_quad(i, shared, values, buffer, query_count, first_dim, first_position, table, embedded_dim, scale):
+    def place_quad(i, shared, values, buffer, tile, first_dim, table, sizes):
         quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * threads))
         row = quad // uint32(quads)
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         if embeds_query:
             dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
-            if row < query_count and dim < embedded_dim:
-                s, t, u, v = prepare(table, first_position + int32(row), dim, begin(table, dim), uint32(hdim))
+            if row < tile.query_count and dim < sizes.embedded_dim:
+                position = int32(sizes.q_offset + int32(tile.first_query + row))
+                s, t, u, v = prepare(table, position, dim, begin(table, dim), uint32(hdim))
                 x = embed(x, s, t, u, v)
+        scale = sizes.softmax_scale
         x = make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale)
         if queries * quads % threads == 0 or quad < uint32(queries * quads):
             st4(shared, uint32(buffer + uint32(4) * quad), x)
@@ -160,9 +160,9 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
 
     @cuda.jit(device=True)
     def score(
-        shared, k_values, buffer, q_tile, q_pitch, query_count, k_head, k_pitch, tile_start, last_key, thread,
-        first_position, table, embedded_dim, scale,
+        shared, k_values, buffer, q_tile, pitch, k_head, k_pitch, tile, tile_start, last_key, thread, table, sizes
     ):  # fmt: skip
+        embedded_dim = sizes.embedded_dim
         k_next = cuda.local.array(key_floats, float32)
         q_values = cuda.local.array(query_floats, float32)
         sums_of = cuda.local.array(sums, float32)
@@ -175,7 +175,7 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
             if sliced:
                 if next_slice >= uint32(width):
                     next_slice = uint32(0)
-                fetch(q_values, q_tile, q_pitch, query_count, next_slice, embedded_dim)
+                fetch(q_values, q_tile, pitch, tile.query_count, next_slice, embedded_dim)
             dim = thread.first_dim
             while dim < uint32(staged):
                 whole_dim = uint32(slice_start + dim)
@@ -196,7 +196,7 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
                 dim = uint32(dim + uint32(step))
             if sliced:
                 buffer = uint32(query_at + uint32(queries * staged) - (buffer - query_at))
-                place(shared, q_values, buffer, query_count, next_slice, first_position, table, embedded_dim, scale)
+                place(shared, q_values, buffer, tile, next_slice, table, sizes)
                 cuda.syncthreads()
             slice_start = uint32(slice_start + uint32(staged))
         reduce(sums_of, thread.lane_id)

@@ -1,7 +1,5 @@
 """The shape that the portable core is compiled for, and the choice of a shape for a problem."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The portable core: online softmax of a tile of scores in shared memory, some rows to a warp."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 
@@ -10,6 +8,7 @@ from numba import cuda, float32, int32, uint32
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from .embedding import Embedding
 from .portable_shape import Shape
+from .schedule import visible_to
 from .softmax import LOWEST, inverse_of, rescaling, weight_of
 
 Rows = namedtuple("Rows", "row_max row_sum")  # float32[rows of a warp] each
@@ -30,21 +29,17 @@ def softmax_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
             rows.row_sum[i] = float32(0.0)
 
     @cuda.jit(device=True)
-    def load_score(
-        s, at, shared, table, bias_head, row, own_key, position, query_position, query_count, last_key, causal
-    ):
+    def load_score(s, at, shared, tile, table, row, own_key, key, last_key, sizes):
         """s[at]: the sum of the parts of a score, biased; minus infinity where the row does not see the key."""
-        visible = row < uint32(queries) and own_key < uint32(keys) and position < last_key
-        if causal and int32(position) > query_position:
-            visible = False
         s[at] = NEGATIVE_INFINITY
-        if visible:
+        if row < uint32(queries) and own_key < uint32(keys) and key < visible_to(tile, row, last_key, sizes):
             total = float32(0.0)
             for p in range(depth):
                 total += shared[scores_at + (uint32(p * queries) + row) * stride + own_key]
             if bias is not None:
-                if row < query_count:
-                    total += bias(table, bias_head, query_position - int32(position))
+                if row < tile.query_count:
+                    distance = int32(sizes.q_offset + int32(tile.first_query + row) - int32(key))
+                    total += bias(table, tile.bias_head, distance)
             s[at] = total
 
     @cuda.jit(device=True)
@@ -61,24 +56,17 @@ def softmax_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
                     shared[inverse_at + row] = inverse_of(rows.row_sum[i])
 
     @cuda.jit(device=True)
-    def weigh(
-        shared, rows, table, bias_head, warp_id, lane_id, first_position, query_count, tile_start, last_key, ceiling,
-        causal,
-    ):  # fmt: skip
+    def weigh(shared, rows, tile, table, warp_id, lane_id, tile_start, last_key, ceiling, sizes):
         s = cuda.local.array(row_scores, float32)
         tile_max = cuda.local.array(rows_each, float32)
         corrections = cuda.local.array(rows_each, float32)
         # No shuffle is inside a branch: a warp without a row discards its result.
         for i in range(rows_each):
             row = uint32(warp_id + uint32(i * warps))
-            query_position = int32(first_position + int32(row))
             for n in range(per_lane):
                 own_key = uint32(lane_id + uint32(32 * n))
-                position = uint32(tile_start + own_key)
-                load_score(
-                    s, i * per_lane + n, shared, table, bias_head, row, own_key, position, query_position,
-                    query_count, last_key, causal,
-                )  # fmt: skip
+                key = uint32(tile_start + own_key)
+                load_score(s, i * per_lane + n, shared, tile, table, row, own_key, key, last_key, sizes)
             tile_max[i] = s[i * per_lane]
             for n in range(1, per_lane):
                 tile_max[i] = max(tile_max[i], s[i * per_lane + n])

@@ -4,8 +4,6 @@ The grid is (KV heads of the batch * blocks of a cluster, query heads of a KV he
 keys the first and the last change places, so that tiles that share keys run together and find them in the L2.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 

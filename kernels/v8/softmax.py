@@ -10,8 +10,6 @@ The rounding error of the row sum can be kept and added later, by `add_weights`:
 of the weight, each of the others would be rounded away.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32, int32

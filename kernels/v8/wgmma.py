@@ -5,8 +5,6 @@ block embeds a tile of K between its load and its products, or, with `Shape.once
 it.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

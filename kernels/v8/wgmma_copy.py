@@ -1,7 +1,5 @@
 """The wgmma core: copies of tiles of K and V to shared memory, and the split of Q."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda, uint32

@@ -1,7 +1,5 @@
 """The wgmma core: loading and embedding rows of Q and K in registers."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

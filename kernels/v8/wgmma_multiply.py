@@ -1,7 +1,5 @@
 """The products of the wgmma core: scores of a fragment of K, and a tile's part of the output."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda, float32, uint32

@@ -1,7 +1,5 @@
 """Phases of the wgmma core that its two kernels share: scores of a tile, their exchange, and the output."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 

@@ -4,8 +4,6 @@ Every block takes tiles of keys until none is left, embeds them and counts those
 so no block waits for one that has not started. The last block past the wait resets the counters.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 

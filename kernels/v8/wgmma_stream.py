@@ -5,8 +5,6 @@ follow in the same two buffers. Neither shared memory nor registers limit the he
 than the GPU keeps busy, and two blocks share an SM. The weights take the place of Q.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda, float32, uint32
