@@ -17,12 +17,12 @@ LONG = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
 WIDE = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 1)]
 
 
-def scores_by_products(shape: Shape) -> tuple[Any, Any]:
-    """The scores of a kernel: load_keys, a fragment of K to registers, and score, its products with Q."""
+def scores_by_products(shape: Shape) -> tuple[Any, ...]:
+    """The scores of a kernel: load_keys, a fragment of K to registers, split_keys, start and finish its products."""
     queries, layout, stride = shape.queries, shape.layout, uint32(shape.width)
     query_at, keys_at, query_low = uint32(layout["query"]), uint32(layout["keys"]), uint32(queries * shape.width)
     tile = uint32(queries * TERMS)
-    size, both = queries // 2, queries  # accumulators per thread of one product, and of two
+    size = queries // 2  # accumulators per thread of one product
     start_scores, finish_scores = batch(queries, three_products(LONG))
 
     @cuda.jit(device=True)
@@ -42,24 +42,27 @@ def scores_by_products(shape: Shape) -> tuple[Any, Any]:
             x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
 
     @cuda.jit(device=True)
-    def score(shared, scores, x, group):
-        """Add the products of 32 dims of two keys and of Q to the scores."""
-        new = cuda.local.array(both, float32)
-        a = cuda.local.array(16, float32)
-        al = cuda.local.array(16, float32)
+    def split_keys(a, al, x):
         for half in range(2):
             for i in range(2):
                 for term in range(4):
                     at = 8 * half + i + 2 * term
                     a[at], al[at] = split_short(x[8 * half + 4 * i + term], FACTOR_BOUND)
+
+    @cuda.jit(device=True)
+    def start(shared, new, a, al, group):
+        """Start the products of 32 dims of two keys and of Q."""
         at = uint32(query_at + group * tile)
         b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + query_low))
         start_scores(new, a, al, b, bl)
+
+    @cuda.jit(device=True)
+    def finish(scores, new):
         finish_scores(new)
         for i in range(size):
             scores[i] += new[i] + new[size + i]
 
-    return load_keys, score
+    return load_keys, split_keys, start, finish
 
 
 def rescaler(shape: Shape) -> Any:

@@ -11,6 +11,7 @@ from ..device.wgmma import ROWS, WARPGROUP
 from .embedding import Embedding
 from .exchange import Exchange, exchange
 from .mma_shape import COPIERS, GROUP
+from .repeat import repeat
 from .wgmma_copy import query_placer, swizzle
 from .wgmma_embed import beginner, key_embedder, pairer, query_embedder, rotated_dims
 from .wgmma_multiply import scores_by_products
@@ -125,24 +126,41 @@ def output_of(shape: Shape) -> Any:
 def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """A device function that adds a warpgroup's part of a tile's scores, of its groups of dims; it embeds the keys."""
     warpgroups, groups, span = shape.warpgroups, shape.groups, GROUP * shape.cluster
-    embeds_keys = embedding.keys and not shape.once
-    (load_keys, score), (begin_keys, embed_keys) = scores_by_products(shape), key_embedder(shape, embedding)
+    embeds_keys, both, steps = embedding.keys and not shape.once, shape.queries, groups // warpgroups
+    load_keys, split_keys, start, finish = scores_by_products(shape)
+    (begin_keys, embed_keys), ahead = key_embedder(shape, embedding), shape.blocks == 1  # it takes registers
+
+    @cuda.jit(device=True)
+    def add_group(step, shared, buffer, scores, new, begun, table, thread, tile_start, last_key, first_dim, sizes):
+        """Load, embed and split a group; `ahead`, while the products of the last one run."""
+        key, member = thread.key, thread.member
+        group = uint32(thread.warpgroup + uint32(step * warpgroups))
+        fragment = cuda.local.array(16, float32)
+        a = cuda.local.array(16, float32)
+        al = cuda.local.array(16, float32)
+        load_keys(shared, buffer, fragment, group, key, member)
+        if embeds_keys and uint32(first_dim + group * uint32(span)) < sizes.embedded_dim:
+            embed_keys(fragment, begun, table, group, key, member, tile_start, last_key, first_dim, sizes)
+            if paired > 1:
+                next_group = uint32(group + uint32(warpgroups))
+                next_dim = uint32(first_dim + next_group * uint32(span))
+                more = step + 1 < steps and next_dim < sizes.embedded_dim
+                begin_keys(begun, table, next_group if more else thread.warpgroup, member, first_dim, sizes)
+        split_keys(a, al, fragment)
+        if ahead and step > 0:
+            finish(scores, new)
+        start(shared, new, a, al, group)
+        if not ahead:
+            finish(scores, new)
+
+    add_groups = repeat(add_group, steps)
 
     @cuda.jit(device=True)
     def scores_of_tile(shared, buffer, scores, begun, table, thread, tile_start, last_key, first_dim, sizes):
-        group, key, member = thread.warpgroup, thread.key, thread.member
-        while group < uint32(groups):
-            next_group = uint32(group + uint32(warpgroups))
-            fragment = cuda.local.array(16, float32)
-            load_keys(shared, buffer, fragment, group, key, member)
-            if embeds_keys and uint32(first_dim + group * uint32(span)) < sizes.embedded_dim:
-                embed_keys(fragment, begun, table, group, key, member, tile_start, last_key, first_dim, sizes)
-                if paired > 1:
-                    next_dim = uint32(first_dim + next_group * uint32(span))
-                    more = next_group < uint32(groups) and next_dim < sizes.embedded_dim
-                    begin_keys(begun, table, next_group if more else thread.warpgroup, member, first_dim, sizes)
-            score(shared, scores, fragment, group)
-            group = next_group
+        new = cuda.local.array(both, float32)
+        add_groups(shared, buffer, scores, new, begun, table, thread, tile_start, last_key, first_dim, sizes)
+        if ahead:
+            finish(scores, new)
 
     return scores_of_tile
 

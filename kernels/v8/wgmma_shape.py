@@ -45,7 +45,8 @@ class Shape:
         require_field(self, "queries", whole, f"a multiple of 8 up to {KEYS}")
         whole = self.width % ROWS == 0 and 0 < self.width <= MAX_WIDTH
         require_field(self, "width", whole, f"a multiple of {ROWS} up to {MAX_WIDTH}")
-        require_field(self, "warpgroups", self.warpgroups in WARPGROUPS, f"one of {WARPGROUPS}")
+        whole = self.warpgroups in WARPGROUPS and self.groups % self.warpgroups == 0
+        require_field(self, "warpgroups", whole, f"one of {WARPGROUPS} and divide the groups of 32 dims")
         require_threads(self)
 
     @property
