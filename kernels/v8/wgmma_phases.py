@@ -126,9 +126,10 @@ def output_of(shape: Shape) -> Any:
 def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """A device function that adds a warpgroup's part of a tile's scores, of its groups of dims; it embeds the keys."""
     warpgroups, groups, span = shape.warpgroups, shape.groups, GROUP * shape.cluster
-    embeds_keys, both, steps = embedding.keys and not shape.once, shape.queries, groups // warpgroups
+    embeds_keys, both, steps = embedding.keys and not shape.once, shape.queries, -(-groups // warpgroups)
+    whole = groups % warpgroups == 0
     load_keys, split_keys, start, finish = scores_by_products(shape)
-    (begin_keys, embed_keys), ahead = key_embedder(shape, embedding), shape.blocks == 1  # it takes registers
+    (begin_keys, embed_keys), ahead = key_embedder(shape, embedding), whole and shape.blocks == 1  # it takes registers
 
     @cuda.jit(device=True)
     def add_group(step, shared, buffer, scores, new, begun, table, thread, tile_start, last_key, first_dim, sizes):
@@ -138,20 +139,21 @@ def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
         fragment = cuda.local.array(16, float32)
         a = cuda.local.array(16, float32)
         al = cuda.local.array(16, float32)
-        load_keys(shared, buffer, fragment, group, key, member)
-        if embeds_keys and uint32(first_dim + group * uint32(span)) < sizes.embedded_dim:
-            embed_keys(fragment, begun, table, group, key, member, tile_start, last_key, first_dim, sizes)
-            if paired > 1:
-                next_group = uint32(group + uint32(warpgroups))
-                next_dim = uint32(first_dim + next_group * uint32(span))
-                more = step + 1 < steps and next_dim < sizes.embedded_dim
-                begin_keys(begun, table, next_group if more else thread.warpgroup, member, first_dim, sizes)
-        split_keys(a, al, fragment)
-        if ahead and step > 0:
-            finish(scores, new)
-        start(shared, new, a, al, group)
-        if not ahead:
-            finish(scores, new)
+        if whole or group < uint32(groups):
+            load_keys(shared, buffer, fragment, group, key, member)
+            if embeds_keys and uint32(first_dim + group * uint32(span)) < sizes.embedded_dim:
+                embed_keys(fragment, begun, table, group, key, member, tile_start, last_key, first_dim, sizes)
+                if paired > 1:
+                    next_group = uint32(group + uint32(warpgroups))
+                    next_dim = uint32(first_dim + next_group * uint32(span))
+                    more = next_group < uint32(groups) and next_dim < sizes.embedded_dim
+                    begin_keys(begun, table, next_group if more else thread.warpgroup, member, first_dim, sizes)
+            split_keys(a, al, fragment)
+            if ahead and step > 0:
+                finish(scores, new)
+            start(shared, new, a, al, group)
+            if not ahead:
+                finish(scores, new)
 
     add_groups = repeat(add_group, steps)
 
