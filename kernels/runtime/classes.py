@@ -67,7 +67,8 @@ class Call:
                 parts = chosen32(problem.hdim, embedding, half_split, sms, *how)
                 return "prompt32", _kernels(parts.launches((), seq_k))
             problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
-            return "v8", _kernels([plan_launch(problem, target, self.interleaved, self.tables, self.positions).launch])
+            launch = plan_launch(problem, target, sms, self.interleaved, self.tables, self.positions).launch
+            return "v8", _kernels([launch])
         rows = problem.heads // problem.kv_heads * problem.seq_q
         shape = shape_of(problem.dtype, problem.hdim, rows, embedding, half_split, target)
         return "decode", _kernels(Decode(shape, *how, self.lengths, sms).launches(splits=2))

@@ -73,8 +73,11 @@ class Planned(NamedTuple):
     interleaved: bool = True
 
 
-def plan_launch(problem: Problem, target: str, interleaved: bool, tables: bool, positions: bool) -> Planned:
-    """The launch of `problem` on `target`, such as "sm_90". Raises: Unsupported where no core takes it."""
+def plan_launch(problem: Problem, target: str, sms: int, interleaved: bool, tables: bool, positions: bool) -> Planned:
+    """The launch of `problem` on `target`, such as "sm_90", with `sms` multiprocessors.
+
+    Raises: Unsupported where no core takes it.
+    """
     require_problem(problem, problem.family)
     half_split = not interleaved and problem.rotary_dim % 8 == 0 and problem.hdim % 8 == 0
     table: tuple[str, ...] = ("q",)
@@ -85,7 +88,7 @@ def plan_launch(problem: Problem, target: str, interleaved: bool, tables: bool, 
         embedding, table_type = mode(tables, positions, half_split, problem.rotary_dim)
         table = ("cos", "sin", "pitch", "rows") if tables else ("rates",)
         table += ("positions", "positions.batch") if positions else ()
-    launch = attend(problem, embedding, table, problem.rotary_dim, table_type=table_type, target=target)
+    launch = attend(problem, embedding, table, problem.rotary_dim, table_type=table_type, target=target, sms=sms)
     names = (*ROWS, *launch.args[len(ROWS) : -len(NUMBERS)], *NUMBERS)
     types = (str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters)
     needed = workspace(problem, launch)
@@ -308,7 +311,7 @@ def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     problem = Problem(settled.family, *sizes, causal=settled.causal, q_offset=max(seq_k - seq_q, 0))
     tabled, placed = (bool(settled.rotary_dim) and each is not None for each in (tensors.cos, tensors.positions))
     target = gpu.device_target()
-    planned = plan_launch(problem, target, settled.interleaved, tabled, placed)
+    planned = plan_launch(problem, target, gpu.multiprocessors(device), settled.interleaved, tabled, placed)
     gpu.require_target(planned.launch, target)
     names = [name for name, _ in planned.arguments]
     made = prepared(planned.launch, planned.arguments, target, q.device, device)

@@ -4,8 +4,6 @@
 `portable` needs neither clusters nor tensor cores.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..constants import attention_buffers
@@ -13,6 +11,7 @@ from ..limits import CLUSTERS_SINCE, EMULATED_TARGET, capability
 from ..version import Buffer, Launch, Plan, Problem, Unsupported
 from .embedding import PLAIN, Embedding, require_problem
 from .mma import attend as attend_by_warps
+from .mma_shape import SMS
 from .portable import attend as attend_anywhere
 from .wgmma import attend as attend_by_warpgroups
 from .wgmma import workspace
@@ -23,19 +22,19 @@ __all__ = ["PLAIN", "Embedding", "attend", "plan", "require_problem"]
 WARPGROUPS_ON = (9, 0)  # the compute capability
 
 
-def attend(problem: Problem, *arguments: Any, target: str = EMULATED_TARGET, **options: Any) -> Launch:
-    """The launch that attends to a problem on the core that is made for it and for the target.
+def attend(problem: Problem, *arguments: Any, target: str = EMULATED_TARGET, sms: int = SMS, **options: Any) -> Launch:
+    """The launch that attends to a problem on the core that is made for it and for the target, a card with `sms` SMs.
 
     Arguments and options are those of `wgmma.attend`. Where clusters do not hold a problem, the portable core does.
 
     Raises: Unsupported for more blocks than a grid has.
     """
     cc = capability(target)
-    if cc == WARPGROUPS_ON and takes(problem):
-        return attend_by_warpgroups(problem, *arguments, **options)
+    if cc == WARPGROUPS_ON and takes(problem, sms):
+        return attend_by_warpgroups(problem, *arguments, sms=sms, **options)
     if cc >= CLUSTERS_SINCE:
         try:
-            return attend_by_warps(problem, *arguments, **{"target": target, **options})
+            return attend_by_warps(problem, *arguments, target=target, sms=sms, **options)
         except Unsupported as refusal:
             if refusal.kind not in ("shared_memory", "grid"):
                 raise

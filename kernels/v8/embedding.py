@@ -1,7 +1,5 @@
 """The interface of an embedding in the V8 cores, and which problems the cores take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,22 +71,18 @@ def loader_of(half_split: bool) -> Any:
     """
 
     @cuda.jit(device=True)
-    def load_adjacent(row, dim, more, there, embedded_dim, hdim):
+    def load(row, dim, more, there, embedded_dim, hdim):
         x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
         if there and uint32(dim + more) < hdim:
-            x = ld4(advance(row, dim), more)
+            if half_split:
+                low, high = halves_of(dim, more, embedded_dim, hdim)
+                (x0, x1), (y0, y1) = ld2(row, low), ld2(row, high)
+                x = make_float4(x0, y0, x1, y1)
+            else:
+                x = ld4(advance(row, dim), more)
         return x
 
-    @cuda.jit(device=True)
-    def load_halves(row, dim, more, there, embedded_dim, hdim):
-        low, high = halves_of(dim, more, embedded_dim, hdim)
-        x0, x1, y0, y1 = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
-        if there and uint32(dim + more) < hdim:
-            x0, x1 = ld2(row, low)
-            y0, y1 = ld2(row, high)
-        return make_float4(x0, y0, x1, y1)
-
-    return load_halves if half_split else load_adjacent
+    return load
 
 
 def require_problem(problem: Problem, family: str) -> None:

@@ -1,13 +1,12 @@
 """What the launches of the V8 cores share."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from typing import Any
 
-from ..constants import OPT_IN_SHARED_LIMIT, require, require_shared
+from ..constants import FLOATS, OPT_IN_SHARED_LIMIT, require, require_shared
 from ..device.rows import reciprocal_of
 from ..version import Kernel, Launch, Problem
-from .embedding import Embedding
+from .embedding import PLAIN, Embedding
 
 MOST_STRIDE = 2**32 - 1  # in elements
 MOST_ROW_STRIDE = 2**26 - 1  # offsets within a tile of 64 rows then fit 32 bits
@@ -49,60 +48,52 @@ def strides(problem: Problem, name: str) -> tuple[int, int, int]:
     return *between, problem.hdim
 
 
-def numbers(problem: Problem, embedded_dim: int) -> tuple[int | float, ...]:
-    """The last arguments, which all cores take."""
-    return (
-        problem.seq_q,
-        problem.seq_k,
-        problem.hdim,
-        embedded_dim,
-        problem.q_offset,
-        int(problem.causal),
-        problem.softmax_scale,
-    )
+@dataclass(frozen=True)
+class Call:
+    """Attention to the buffers `q` and `k`, whose first `embedded_dim` dims are embedded.
+
+    `table` is the buffer that the embedding reads, or the arguments that its `table_type` consists of.
+    """
+
+    problem: Problem
+    embedding: Embedding = PLAIN
+    table: str | tuple[str | int, ...] = "q"
+    embedded_dim: int = 0
+    q: str = "q"
+    k: str = "k"
+    table_type: Any = FLOATS
+
+    @property
+    def tensors(self) -> tuple[str | int, ...]:
+        """The first arguments: the name of each buffer and its strides, contiguous, and the table."""
+        rows = (part for name in (self.q, self.k, "v", "out") for part in (name, *strides(self.problem, name)))
+        return *rows, *((self.table,) if isinstance(self.table, str) else self.table)
+
+    @property
+    def numbers(self) -> tuple[int | float, ...]:
+        """The last arguments, which all cores take."""
+        p = self.problem
+        return p.seq_q, p.seq_k, p.hdim, self.embedded_dim, p.q_offset, int(p.causal), p.softmax_scale
 
 
-def listed(table: str | tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The arguments that a table consists of."""
-    return (table,) if isinstance(table, str) else table
-
-
-def tensors(problem: Problem, names: tuple[str, ...]) -> tuple[str | int, ...]:
-    """The arguments for contiguous tensors: the name of each buffer, and its strides."""
-    return tuple(part for name in names for part in (name, *strides(problem, name)))
-
-
-def launch(
-    kernel: Kernel,
-    shape: Any,
-    embedding: Embedding,
-    problem: Problem,
-    rows: tuple[str, ...],
-    others: tuple[str | int, ...],
-    embedded_dim: int,
-) -> Launch:
-    """One cluster for each tile of queries of each head; `rows` are the buffers q, k, v and out, `others` the rest.
+def launch(kernel: Kernel, shape: Any, call: Call, others: tuple[str, ...] = (), heads_last: bool = False) -> Launch:
+    """One cluster for each tile of queries of each head; `others` are buffers behind the table.
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or do not fit shared memory.
     """
-    held = shape.cluster * shape.width
+    problem, held = call.problem, shape.most_dims
     template = "hdim is {needed}; a cluster of this shape holds {allowed} dims"
     require(held >= problem.hdim, "hdim", problem.hdim, held, template)
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
-    tiles = -(-problem.seq_q // shape.queries)
+    tiles, heads = -(-problem.seq_q // shape.queries), problem.batch * problem.kv_heads
+    first, last = (tiles, heads) if heads_last else (heads, tiles)
     return Launch(
         kernel,
-        grid=(problem.batch * problem.kv_heads * shape.cluster, problem.heads // problem.kv_heads, tiles),
+        grid=(first * shape.cluster, problem.heads // problem.kv_heads, last),
         block=(shape.threads,),
-        args=(
-            *tensors(problem, rows),
-            *others,
-            problem.kv_heads,
-            reciprocal_of(problem.kv_heads),
-            *numbers(problem, embedded_dim),
-        ),
+        args=(*call.tensors, *others, problem.kv_heads, reciprocal_of(problem.kv_heads), *call.numbers),
         shared=shape.layout,
         cluster=shape.cluster,
         shape=shape,
-        embedding=embedding,
+        embedding=call.embedding,
     )

@@ -1,7 +1,5 @@
 """The shape that the mma core is compiled for, and the choice of a shape for a problem."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,9 +14,9 @@ STEP = 16  # dims or keys of two mma
 COPIERS = GROUP // 4  # threads that copy one row of a group
 BARRIER = 2  # floats of an mbarrier
 MAX_CLUSTER = 16
-SMS = 132  # of the H200, which the shapes are chosen for
+SMS = 132  # of an H100 or H200: of plans, which are the same on every machine
+RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # blocks in clusters of a size that it holds, one to an SM
 MANY = 8192  # elements of a slice of Q and K that are embedded
-ALONE = 7  # clusters of 16 that it holds, one a GPC
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,11 @@ class Shape:
         return f"attention_{tile}_a{self.across}_d{self.depth}"
 
     @property
+    def most_dims(self) -> int:
+        """Dims that a cluster takes."""
+        return self.cluster * self.width
+
+    @property
     def down(self) -> int:
         return self.queries // 16
 
@@ -79,6 +82,32 @@ class Shape:
         return -(-self.width // (GROUP * self.abreast))
 
     @property
+    def columns(self) -> int:
+        """mma tiles of a warp along the keys."""
+        return self.keys // 8 // self.across
+
+    @property
+    def groups(self) -> int:
+        """Groups of dims of a slice."""
+        return self.width // GROUP
+
+    @property
+    def sharers(self) -> int:
+        """Threads that alternate between the groups of a row when they copy it."""
+        height = max(self.queries, self.keys)
+        return next(n for n in (4, 2, 1) if n == 1 or (n * height * COPIERS <= self.threads and self.groups % n == 0))
+
+    @property
+    def passes(self) -> int:
+        """Rows that one pass copies."""
+        return self.threads // COPIERS // self.sharers
+
+    @property
+    def turns(self) -> int:
+        """Passes over the rows of Q or K, whichever are more."""
+        return -(-max(self.queries, self.keys) // self.passes)
+
+    @property
     def rows(self) -> int:
         """Rows of the score tile that a block owns."""
         return self.queries // self.cluster
@@ -98,12 +127,17 @@ class Shape:
         )
 
 
-def width_of(hdim: int, cluster: int) -> int:
-    """Dims of a slice: whole groups."""
-    return -(-hdim // (cluster * GROUP)) * GROUP
+def width_of(hdim: int, cluster: int, whole: int = GROUP) -> int:
+    """Dims of a slice, a multiple of `whole`."""
+    return -(-hdim // (cluster * whole)) * whole
 
 
-def choose(problem: Problem, embedded_dim: int | None = None, target: str = EMULATED_TARGET) -> Shape:
+def resident(cluster: int, sms: int) -> int:
+    """Blocks, in whole clusters of a size, that a card with `sms` SMs holds, one to an SM; in proportion to an H200."""
+    return RESIDENT[cluster] * sms // SMS // cluster * cluster
+
+
+def choose(problem: Problem, embedded_dim: int | None = None, target: str = EMULATED_TARGET, sms: int = SMS) -> Shape:
     """The shape for a problem with `embedded_dim` embedded dims (None: all that rotate), fitted to timings on an H200.
 
     Few heads: slices as narrow as a cluster of 8 makes them (of 16 where every cluster gets a GPC to itself), and tiles
@@ -132,13 +166,13 @@ def choose(problem: Problem, embedded_dim: int | None = None, target: str = EMUL
             depth *= 2
         return Shape(cluster, queries, keys, width, across, depth, blocks)
 
-    if tiles * min(widest, 8) > 2 * SMS:
+    if tiles * min(widest, 8) > 2 * sms:
         for cluster in (1, 2, 4, 8, 16):
             shape = shaped(cluster, 2)
             needed = 2 * (shape.layout.nbytes + limits.reserved_shared_bytes)
             if cluster <= widest and needed <= limits.shared_bytes:
                 return shape
-    cluster = min(widest, 16 if tiles <= ALONE else 8)
+    cluster = min(widest, 16 if tiles * 16 <= resident(16, sms) else 8)
     if tiles * cluster < 64 and queries == 32:
         queries = 16
     while shaped(cluster).layout.nbytes > limits.block_shared_bytes:

@@ -1,7 +1,5 @@
 """The shape that the portable core is compiled for, and the choice of a shape for a problem."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -86,6 +84,11 @@ class Shape:
     def slice(self) -> int:
         """Dims of the queries that are staged at a time."""
         return self.width if self.queries * self.width <= QUERY_FLOATS else QUERY_FLOATS // 2 // self.queries
+
+    @property
+    def query_floats(self) -> int:
+        """Of a slice of the queries, for a thread."""
+        return 4 * -(-self.queries * self.slice // 4 // self.threads)
 
     @property
     def columns(self) -> int:

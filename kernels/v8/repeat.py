@@ -1,7 +1,5 @@
 """Loops in device code that are always unrolled."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda

@@ -3,14 +3,12 @@
 The running row max starts at the lowest float32, not at minus infinity: keys whose scores are all minus infinity then
 have weight 0. A weight is at most one over the number of keys, or half of that, so that no sum of weights times values
 overflows before it is divided by the sum of weights. With many keys this costs precision in products with subnormal
-values. So `greatest_beside` adapts the largest weight to the row sum itself, where that is cheap: a key that dominates
+values. So `weight_ceiling` adapts the largest weight to the row sum itself, where that is cheap: a key that dominates
 then has a weight of almost one.
 
 The rounding error of the row sum can be kept and added later, by `add_weights`: where one of many keys has nearly all
 of the weight, each of the others would be rounded away.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -39,7 +37,7 @@ def over_power(x, power):
 
 
 @cuda.jit(device=True)
-def greatest_beside(total, keys):
+def weight_ceiling(total, keys):
     """The ceiling of the weights: a power of two with which `keys` more weights and those so far sum to at most 1.
 
     total: the sum of the weights so far, relative to a largest weight of 1.

@@ -1,8 +1,6 @@
 """The wgmma core: copies of tiles of K and V to shared memory, and the split of Q."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, uint32
 
@@ -18,64 +16,50 @@ STEP = 16  # terms of one half of a group
 
 
 @cuda.jit(device=True)
-def exchanged(column, row):
+def swizzle(column, row):
     """The swizzle: where a column of a row is stored, so that neither a fragment nor a row has bank conflicts."""
     return uint32(column ^ row % uint32(4) * uint32(8))
 
 
-class Copies(NamedTuple):
-    """Device functions that `copiers` makes."""
+def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -> Any:
+    """A device function that starts to copy a slice of a tile of K or V to float `place_at` of shared memory.
 
-    keys: Any
-    values: Any
-    query: Any
-
-
-def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
-    """The copy functions of a kernel. With `halves`, the first `paired` groups of K keep halves of pairs apart."""
-    layout, stride, groups = shape.layout, uint32(shape.width), shape.groups
-    queries, passes, query_turns = shape.queries, shape.passes, shape.query_turns
-    query_at, keys_at = uint32(layout["query"]), uint32(layout["keys"])
-    values_at = keys_at if shape.in_place else uint32(layout["values"])
-    tile, query_low = uint32(queries * TERMS), uint32(queries * shape.width)
+    With `halves`, the first 16 dims of each of the first `paired` groups become the first elements of pairs, the others
+    the second.
+    """
+    place, stride, groups, passes = uint32(place_at), uint32(shape.width), shape.groups, shape.passes
     span = GROUP * shape.cluster  # from one group of a slice to the next
 
-    def copier(place):
-        """A function that starts to copy a slice of a tile of K or V to `place`."""
-
-        @cuda.jit(device=True)
-        def copy(shared, source, pitch, count, first_dim, embedded_dim, hdim):
-            """`count` rows exist; the others, and dims past hdim, become 0."""
-            lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-            first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-            for i in range(KEYS // passes):
-                row = uint32(first_row + uint32(i * passes))
-                to = uint32(place + row * stride + exchanged(lane, row))
-                row_start = advance(source, uint32(row * pitch + first_dim + lane))
-                for group in range(groups):
-                    there = row < count and uint32(first_dim + lane + uint32(group * span)) < hdim
-                    cp_async4_or_zero(shared, to + uint32(group * GROUP), row_start, uint32(group * span), there)
-
-        return copy
-
     @cuda.jit(device=True)
-    def copy_halves(shared, source, pitch, count, first_dim, embedded_dim, hdim):
-        """As `copy`: the first 16 dims of a group become the first elements of pairs, the others the second."""
+    def copy(shared, buffer, source, pitch, count, first_dim, sizes):
+        """`count` rows exist; the others, and dims past hdim, become 0. `buffer` is the offset of the tile."""
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
         for i in range(KEYS // passes):
             row = uint32(first_row + uint32(i * passes))
-            to = uint32(keys_at + row * stride + exchanged(lane, row))
+            to = uint32(place + buffer + row * stride + swizzle(lane, row))
             row_start = advance(source, uint32(row * pitch + first_dim + lane))
             for group in range(groups):
-                there, start, more = row < count, row_start, uint32(group * span)
-                if group < paired:
-                    dim, within = half_of(first_dim, more, lane, embedded_dim, hdim)
-                    there = there and within
+                start, more = row_start, uint32(group * span)
+                if halves and group < paired:
+                    dim, there = half_of(first_dim, more, lane, sizes)
                     start, more = advance(source, uint32(row * pitch + dim)), uint32(0)
                 else:
-                    there = there and uint32(first_dim + lane + more) < hdim
-                cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, there)
+                    there = uint32(first_dim + lane + more) < sizes.hdim
+                cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, row < count and there)
+
+    return copy
+
+
+def copiers(shape: Shape, half_split: bool, paired: int) -> tuple[Any, Any]:
+    """copy_keys and copy_values. The halves of a pair are apart in K, unless blocks have stored it together."""
+    return copier(shape, shape.layout["keys"], half_split and not shape.once, paired), copier(shape, shape.values_at)
+
+
+def query_placer(shape: Shape, halves: bool, paired: int) -> Any:
+    """A device function: splits a thread's part of Q into shared memory; halves of pairs lie as `copier` puts them."""
+    queries, groups, passes, query_turns = shape.queries, shape.groups, shape.passes, shape.query_turns
+    query_at, tile, query_low = uint32(shape.layout["query"]), uint32(queries * TERMS), uint32(queries * shape.width)
 
     @cuda.jit(device=True)
     def store_split(shared, at, low, value):
@@ -106,4 +90,4 @@ def copiers(shape: Shape, halves: bool, paired: int) -> Copies:
                         start = apart_at if group < paired else at
                         store_split(shared, uint32(start + uint32(group) * tile), query_low, value)
 
-    return Copies(copy_halves if halves else copier(keys_at), copier(values_at), place_query)
+    return place_query

@@ -1,8 +1,7 @@
 """The wgmma core: loading and embedding rows of Q and K in registers."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+import functools
+from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
@@ -16,45 +15,28 @@ HALF = GROUP // 2  # dims of a group in one fragment of K
 
 
 @cuda.jit(device=True)
-def turning(lane):
+def rotated_dims(lane):
     """Half-split RoPE: the first of the dims that the lane starting at `lane` of a group of 32 rotates."""
     return uint32(lane % uint32(HALF) * uint32(2) + lane // uint32(HALF) * uint32(4))
 
 
 @cuda.jit(device=True)
-def half_of(first_dim, more, lane, embedded_dim, hdim):
+def half_of(first_dim, more, lane, sizes):
     """Where a thread loads four dims of a group, and whether they exist: the first or second elements of four pairs.
 
     After the embedded dims nothing is paired; the dims of a group then are in order, or in runs of eight.
     """
     dim = uint32(first_dim + uint32(2) * (lane % uint32(HALF)))
-    low, high = halves_of(dim, more, embedded_dim, hdim)
-    return high if lane >= uint32(HALF) else low, uint32(dim + more) < hdim
+    low, high = halves_of(dim, more, sizes.embedded_dim, sizes.hdim)
+    return high if lane >= uint32(HALF) else low, uint32(dim + more) < sizes.hdim
 
 
-class Embedders(NamedTuple):
-    """Device functions that `embedders` makes."""
-
-    load_query: Any
-    pair_query: Any
-    begin_dims: Any
-    embed_query: Any
-    begin_keys: Any
-    embed_keys: Any
-    embed_tile: Any
-
-
-def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
-    """The embedding functions of a kernel: for Q, for K before its products, and for a tile of K in global memory.
-
-    Only the first `paired` groups of a slice may have embedded dims.
+@functools.cache
+def embedding_of(embedding: Embedding) -> tuple[Any, Any]:
+    """start(begun, at, table, dim): what all positions share, to begun[at : at + 4]; embedded(x, table, position, dim,
+    begun, at, hdim) -> Float4.
     """
     begin, prepare, embed = embedding.begin, embedding.prepare, embedding.embed
-    groups, passes, query_turns = shape.groups, shape.passes, shape.query_turns
-    span = GROUP * shape.cluster  # from one group of a slice to the next
-    key_turns = KEYS // passes
-    key_floats, begun_floats = 4 * key_turns * groups, 4 * groups
-    half_split = embedding.half_split
 
     @cuda.jit(device=True)
     def start(begun, at, table, dim):
@@ -67,77 +49,92 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
         s, t, u, v = prepare(table, position, dim, y, hdim)
         return embed(x, s, t, u, v)
 
-    def pairer(turns):
-        """A function that exchanges half-split pairs between the two threads that loaded their halves."""
+    return start, embedded
 
-        @cuda.jit(device=True)
-        def pair(raw):
-            first = uint32(cuda.threadIdx.x) % uint32(COPIERS) < uint32(COPIERS // 2)
-            for i in range(turns):
-                for group in range(paired):
-                    at = 4 * (i * groups + group)
-                    x, y = cuda.selp(first, raw[at + 2], raw[at]), cuda.selp(first, raw[at + 3], raw[at + 1])
-                    x = cuda.shfl_xor_sync(FULL_MASK, x, COPIERS // 2)
-                    y = cuda.shfl_xor_sync(FULL_MASK, y, COPIERS // 2)
-                    a, b = cuda.selp(first, raw[at], x), cuda.selp(first, x, raw[at + 2])
-                    c, d = cuda.selp(first, raw[at + 1], y), cuda.selp(first, y, raw[at + 3])
-                    raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = a, b, c, d
 
-        return pair
-
-    def loader(turns):
-        """A function that loads a thread's part of a slice of a tile of Q or K, in the order of the embedding."""
-
-        @cuda.jit(device=True)
-        def load_at(x, row_start, dim, more, there):
-            x[0], x[1], x[2], x[3] = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
-            if there:
-                four = ld4(advance(row_start, dim), more)
-                x[0], x[1], x[2], x[3] = four.x, four.y, four.z, four.w
-
-        @cuda.jit(device=True)
-        def load(raw, source, pitch, count, first_dim, embedded_dim, hdim):
-            """Four dims of each group of a thread's rows; 0 where there are none."""
-            lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-            x = cuda.local.array(4, float32)
-            for i in range(turns):
-                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-                row_start = advance(source, uint32(row * pitch))
-                for group in range(groups):
-                    more = uint32(group * span)
-                    if half_split and group < paired:
-                        dim, within = half_of(first_dim, more, lane, embedded_dim, hdim)
-                        load_at(x, row_start, dim, uint32(0), row < count and within)
-                    else:
-                        dim = uint32(first_dim + lane)
-                        load_at(x, row_start, dim, more, row < count and uint32(dim + more) < hdim)
-                    at = 4 * (i * groups + group)
-                    raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x[0], x[1], x[2], x[3]
-
-        return load
-
-    load_query, load_key_rows = loader(query_turns), loader(key_turns)
-    pair_query, pair_key_rows = pairer(query_turns), pairer(key_turns)
+def pairer(groups: int, paired: int, turns: int) -> Any:
+    """A device function that exchanges half-split pairs between the two threads that loaded their halves."""
 
     @cuda.jit(device=True)
-    def begin_dims(begun, table, dim, embedded_dim):
+    def pair(raw):
+        first = uint32(cuda.threadIdx.x) % uint32(COPIERS) < uint32(COPIERS // 2)
+        for i in range(turns):
+            for group in range(paired):
+                at = 4 * (i * groups + group)
+                x, y = cuda.selp(first, raw[at + 2], raw[at]), cuda.selp(first, raw[at + 3], raw[at + 1])
+                x = cuda.shfl_xor_sync(FULL_MASK, x, COPIERS // 2)
+                y = cuda.shfl_xor_sync(FULL_MASK, y, COPIERS // 2)
+                a, b = cuda.selp(first, raw[at], x), cuda.selp(first, x, raw[at + 2])
+                c, d = cuda.selp(first, raw[at + 1], y), cuda.selp(first, y, raw[at + 3])
+                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = a, b, c, d
+
+    return pair
+
+
+def loader(shape: Shape, half_split: bool, paired: int, turns: int) -> Any:
+    """A device function that loads a thread's part of a slice of a tile of Q or K, in the order of the embedding."""
+    groups, passes, span = shape.groups, shape.passes, GROUP * shape.cluster
+
+    @cuda.jit(device=True)
+    def load(raw, source, pitch, count, first_dim, sizes):
+        """Four dims of each group of a thread's rows; 0 where there are none."""
+        lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+        for i in range(turns):
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+            row_start = advance(source, uint32(row * pitch))
+            for group in range(groups):
+                at, more, dim = 4 * (i * groups + group), uint32(group * span), uint32(first_dim + lane)
+                there = uint32(dim + more) < sizes.hdim
+                if half_split and group < paired:
+                    dim, there = half_of(first_dim, more, lane, sizes)
+                    more = uint32(0)
+                x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
+                if row < count and there:
+                    x = ld4(advance(row_start, dim), more)
+                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
+
+    return load
+
+
+@functools.cache
+def beginner(shape: Shape, embedding: Embedding, paired: int) -> Any:
+    """A device function begin_dims(begun, table, dim, embedded_dim)."""
+    span, (start, _) = GROUP * shape.cluster, embedding_of(embedding)
+
+    @cuda.jit(device=True)
+    def begin_dims(begun, table, dim, sizes):
         """The values of the embedding that all rows share, for all groups of a thread: one wait for all loads."""
         for group in range(paired):
-            if uint32(dim + uint32(group * span)) < embedded_dim:
+            if uint32(dim + uint32(group * span)) < sizes.embedded_dim:
                 start(begun, 4 * group, table, uint32(dim + uint32(group * span)))
 
+    return begin_dims
+
+
+def query_embedder(shape: Shape, embedding: Embedding) -> Any:
+    """A device function that embeds a group of Q."""
+    groups, passes, query_turns, span = shape.groups, shape.passes, shape.query_turns, GROUP * shape.cluster
+    _, embedded = embedding_of(embedding)
+
     @cuda.jit(device=True)
-    def embed_query(raw, begun, group, table, first_position, count, copied_dim, embedded_dim, hdim):
+    def embed_query(raw, begun, group, table, first_position, count, copied_dim, sizes):
         """Embed a thread's part of a group of Q; rows past the last query are zeros."""
         dim = uint32(copied_dim + uint32(group * span))
-        if dim < embedded_dim:
+        if dim < sizes.embedded_dim:
             for i in range(query_turns):
                 row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
                 position = first_position + min(int32(row), int32(count) - int32(1))
                 at = 4 * (i * groups + group)
                 x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
-                x = embedded(x, table, position, dim, begun, 4 * group, hdim)
+                x = embedded(x, table, position, dim, begun, 4 * group, sizes.hdim)
                 raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
+
+    return embed_query
+
+
+def key_embedder(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
+    """Device functions begin_keys and embed_keys: for K before its products."""
+    span, half_split, (start, embedded) = GROUP * shape.cluster, embedding.half_split, embedding_of(embedding)
 
     @cuda.jit(device=True)
     def dim_of(group, half, member, first_dim):
@@ -148,19 +145,19 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
         return uint32(dim + uint32(half * HALF) + uint32(4) * member)
 
     @cuda.jit(device=True)
-    def begin_keys(values, table, group, member, first_dim, embedded_dim):
+    def begin_keys(values, table, group, member, first_dim, sizes):
         """The values of the embedding that all keys share, for a thread's dims of a group."""
         for half in range(2):
             dim = dim_of(group, half, member, first_dim)
-            if dim < embedded_dim:
+            if dim < sizes.embedded_dim:
                 start(values, 4 * half, table, dim)
 
     @cuda.jit(device=True)
-    def embed_keys(x, begun, table, group, key, member, tile_start, last_key, first_dim, embedded_dim, hdim):
+    def embed_keys(x, begun, table, group, key, member, tile_start, last_key, first_dim, sizes):
         """Embed what `load_keys` loaded; `begun` are the values from `begin_keys`."""
         for half in range(2):
             dim = dim_of(group, half, member, first_dim)
-            if dim < embedded_dim:
+            if dim < sizes.embedded_dim:
                 for i in range(2):
                     position = min(int32(tile_start + key + uint32(i)), int32(last_key) - int32(1))
                     at = 8 * half + 4 * i
@@ -169,27 +166,39 @@ def embedders(shape: Shape, embedding: Embedding, paired: int) -> Embedders:
                         at = 2 * half + 4 * i
                         a, b, c, d = at, at + 8, at + 1, at + 9
                     four = make_float4(x[a], x[b], x[c], x[d])
-                    four = embedded(four, table, position, dim, begun, 4 * half, hdim)
+                    four = embedded(four, table, position, dim, begun, 4 * half, sizes.hdim)
                     x[a], x[b], x[c], x[d] = four.x, four.y, four.z, four.w
 
+    return begin_keys, embed_keys
+
+
+def tile_embedder(shape: Shape, embedding: Embedding, paired: int) -> Any:
+    """A device function that embeds a tile of K in global memory."""
+    groups, passes, span, half_split = shape.groups, shape.passes, GROUP * shape.cluster, embedding.half_split
+    key_turns = KEYS // passes
+    key_floats, begun_floats = 4 * key_turns * groups, 4 * groups
+    _, embedded = embedding_of(embedding)
+    begin_dims = beginner(shape, embedding, paired)
+    load_key_rows, pair_key_rows = loader(shape, half_split, paired, key_turns), pairer(groups, paired, key_turns)
+
     @cuda.jit(device=True)
-    def embed_tile(source, pitch, to, table, first_key, count, first_dim, copied_dim, embedded_dim, hdim):
+    def embed_tile(source, pitch, to, table, first_key, count, first_dim, copied_dim, sizes):
         """Embed a thread's part of a slice of a tile of K with `count` rows, from global memory to global memory."""
         raw = cuda.local.array(key_floats, float32)
         begun = cuda.local.array(begun_floats, float32)
-        begin_dims(begun, table, copied_dim, embedded_dim)
-        load_key_rows(raw, source, pitch, count, first_dim, embedded_dim, hdim)
+        begin_dims(begun, table, copied_dim, sizes)
+        load_key_rows(raw, source, pitch, count, first_dim, sizes)
         if half_split:
             pair_key_rows(raw)
         for i in range(key_turns):
             row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
             for group in range(groups):
                 dim = uint32(copied_dim + uint32(group * span))
-                if row < count and dim < hdim:
+                if row < count and dim < sizes.hdim:
                     at = 4 * (i * groups + group)
                     x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
-                    if dim < embedded_dim:
-                        x = embedded(x, table, int32(first_key + row), dim, begun, 4 * group, hdim)
-                    st4(to, uint32(row * hdim + dim), x)
+                    if dim < sizes.embedded_dim:
+                        x = embedded(x, table, int32(first_key + row), dim, begun, 4 * group, sizes.hdim)
+                    st4(to, uint32(row * sizes.hdim + dim), x)
 
-    return Embedders(load_query, pair_query, begin_dims, embed_query, begin_keys, embed_keys, embed_tile)
+    return embed_tile

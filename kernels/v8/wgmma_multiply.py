@@ -1,8 +1,6 @@
 """The products of the wgmma core: scores of a fragment of K, and a tile's part of the output."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda, float32, uint32
 
@@ -11,82 +9,100 @@ from ..device.vector import ld2, ld4
 from ..device.wgmma import ROWS, TERMS, Product, batch, three_products, tile_descriptor
 from .mma_shape import GROUP
 from .repeat import repeat
-from .wgmma_copy import STEP, exchanged
+from .wgmma_copy import STEP, swizzle
 from .wgmma_shape import KEYS, Shape
 
-
-class Multipliers(NamedTuple):
-    """Device functions that `multipliers` makes."""
-
-    load_keys: Any
-    score: Any
-    weigh: Any
+# Two sums of 16 terms: of one product, or of two side by side.
+LONG = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
+WIDE = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 1)]
 
 
-def multipliers(shape: Shape, ahead: bool) -> Multipliers:
-    """The product functions of a kernel: keys, as loaded by `load_keys`, by Q; values by weights.
-
-    With `ahead`, the next fragments of V are loaded while products run.
-    """
-    queries, width, layout = shape.queries, shape.width, shape.layout
-    warpgroups, abreast, panels = shape.warpgroups, shape.abreast, shape.panels
-    query_at, weights_at, keys_at = (uint32(layout[name]) for name in ("query", "weights", "keys"))
-    values_at = keys_at if shape.in_place else uint32(layout["values"])
-    rescale_at = uint32(layout["rescale"])
-    stride, tile = uint32(width), uint32(queries * TERMS)
-    query_low, weights_low = uint32(queries * width), uint32(queries * KEYS)
-    size, both = queries // 2, queries  # accumulators per thread of one product, and of two
-    panel_dims = abreast * ROWS
-    apart = shape.apart
-
-    # Two sums of 16 terms: of one product, or of two side by side.
-    long = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]
-    wide = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 1)]
-    start_scores, finish_scores = batch(queries, three_products(long))
-    start_output, finish_output = batch(queries, three_products(long if abreast == 1 else wide))
-    keys_a_step = 2 * STEP // abreast
-    steps = KEYS // keys_a_step
-    tile_outputs = abreast * size
+def scores_by_products(shape: Shape) -> tuple[Any, ...]:
+    """The scores of a kernel: load_keys, a fragment of K to registers, split_keys, start and finish its products."""
+    queries, layout, stride = shape.queries, shape.layout, uint32(shape.width)
+    query_at, keys_at, query_low = uint32(layout["query"]), uint32(layout["keys"]), uint32(queries * shape.width)
+    tile = uint32(queries * TERMS)
+    size = queries // 2  # accumulators per thread of one product
+    start_scores, finish_scores = batch(queries, three_products(LONG))
 
     @cuda.jit(device=True)
-    def load_keys(shared, x, group, key, member):
+    def load_keys(shared, buffer, x, group, key, member):
         """A fragment of 32 dims of the keys `key` and `key` + 1 (rows g and g + 8), four dims per lane of each half.
 
         Each element of K is loaded once, by one thread.
         """
-        at = uint32(keys_at + key * stride + group * uint32(GROUP))
+        at = uint32(keys_at + buffer + key * stride + group * uint32(GROUP))
         column = uint32(uint32(4) * member)
         for i in range(2):
             row = uint32(key + uint32(i))
-            low = ld4(shared, uint32(at + uint32(i) * stride + exchanged(column, row)))
-            high = ld4(shared, uint32(at + uint32(i) * stride + exchanged(uint32(column + uint32(STEP)), row)))
+            low = ld4(shared, uint32(at + uint32(i) * stride + swizzle(column, row)))
+            high = ld4(shared, uint32(at + uint32(i) * stride + swizzle(uint32(column + uint32(STEP)), row)))
             j, k = 4 * i, 8 + 4 * i
             x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
             x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
 
     @cuda.jit(device=True)
-    def score(shared, scores, x, group):
-        """Add the products of 32 dims of two keys and of Q to the scores."""
-        new = cuda.local.array(both, float32)
-        a = cuda.local.array(16, float32)
-        al = cuda.local.array(16, float32)
+    def split_keys(a, al, x):
         for half in range(2):
             for i in range(2):
                 for term in range(4):
                     at = 8 * half + i + 2 * term
                     a[at], al[at] = split_short(x[8 * half + 4 * i + term], FACTOR_BOUND)
+
+    @cuda.jit(device=True)
+    def start(shared, new, a, al, group):
+        """Start the products of 32 dims of two keys and of Q."""
         at = uint32(query_at + group * tile)
         b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + query_low))
         start_scores(new, a, al, b, bl)
+
+    @cuda.jit(device=True)
+    def finish(scores, new):
         finish_scores(new)
         for i in range(size):
             scores[i] += new[i] + new[size + i]
 
+    return load_keys, split_keys, start, finish
+
+
+def rescaler(shape: Shape) -> Any:
+    """A device function that rescales a panel of the output, and adds the tile's part if it is apart."""
+    queries, abreast, apart, size = shape.queries, shape.abreast, shape.apart, shape.queries // 2
+    rescale_at = uint32(shape.layout["rescale"])
+
     @cuda.jit(device=True)
-    def load_values(shared, a, al, column, step, member):
+    def rescale(acc, totals, first, shared, member):
+        for j in range(queries // 8):
+            x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
+            for side in range(abreast):
+                at = side * size + 4 * j
+                i = first + at
+                for e in range(4):
+                    by = x.z if e % 2 else x.x
+                    acc[i + e] = acc[i + e] * by + totals[at + e] if apart else acc[i + e] * by
+
+    return rescale
+
+
+def output_by_products(shape: Shape, ahead: bool) -> Any:
+    """weigh(shared, buffer, acc, thread): a tile's part of the output, values by weights.
+
+    With `ahead`, the next fragments of V are loaded while products run.
+    """
+    queries, width, warpgroups, abreast = shape.queries, shape.width, shape.warpgroups, shape.abreast
+    weights_at, values_at, rescale = uint32(shape.weights_at), uint32(shape.values_at), rescaler(shape)
+    stride, tile, weights_low = uint32(width), uint32(queries * TERMS), uint32(queries * KEYS)
+    size, both = queries // 2, queries  # accumulators per thread of one product, and of two
+    panel_dims, apart, tile_outputs = abreast * ROWS, shape.apart, abreast * size
+    start_output, finish_output = batch(queries, three_products(LONG if abreast == 1 else WIDE))
+    keys_a_step = 2 * STEP // abreast
+    steps = KEYS // keys_a_step
+
+    @cuda.jit(device=True)
+    def load_values(shared, buffer, a, al, column, step, member):
         """A split fragment of V: 16 keys and 4 dims per lane, or 32 keys and 2 dims."""
         key = uint32(uint32(step * keys_a_step) + member)
-        at = uint32(values_at + key * stride + exchanged(column, member))
+        at = uint32(values_at + buffer + key * stride + swizzle(column, member))
         for i in range(8 // abreast):
             if abreast == 2:
                 x = ld4(shared, uint32(at + uint32(4 * i) * stride))
@@ -115,35 +131,16 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
                 totals[at + i] += new[i] + new[size + i]
 
     @cuda.jit(device=True)
-    def next_step(shared, totals, new, a, al, at, column, step, member):
+    def next_step(shared, buffer, totals, new, a, al, at, column, step, member):
         """Load the fragments of the next step while the products of the current one run."""
-        load_values(shared, a, al, column, step, member)
+        load_values(shared, buffer, a, al, column, step, member)
         finish_step(totals, new, at)
         start_step(shared, new, a, al, step)
 
     @cuda.jit(device=True)
-    def rescale(acc, totals, first, shared, member):
-        """Rescale a panel of the output and add the tile's part, if that has an accumulator of its own."""
-        for j in range(queries // 8):
-            x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
-            for side in range(abreast):
-                at = side * size + 4 * j
-                i = first + at
-                if apart:
-                    acc[i] = acc[i] * x.x + totals[at]
-                    acc[i + 1] = acc[i + 1] * x.z + totals[at + 1]
-                    acc[i + 2] = acc[i + 2] * x.x + totals[at + 2]
-                    acc[i + 3] = acc[i + 3] * x.z + totals[at + 3]
-                else:
-                    acc[i] *= x.x
-                    acc[i + 1] *= x.z
-                    acc[i + 2] *= x.x
-                    acc[i + 3] *= x.z
-
-    @cuda.jit(device=True)
-    def weigh_panel(p, shared, acc, warpgroup, dim, member):
+    def weigh_panel(p, shared, buffer, acc, thread):
         """Rescale panel `p` of this warpgroup's output and add values times weights."""
-        panel = uint32(warpgroup + uint32(p * warpgroups))
+        panel, member = uint32(thread.warpgroup + uint32(p * warpgroups)), thread.member
         if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
             first = abreast * p * size
             if apart:
@@ -153,24 +150,24 @@ def multipliers(shape: Shape, ahead: bool) -> Multipliers:
             else:
                 totals, at = acc, first
                 rescale(acc, acc, first, shared, member)
-            column = uint32(panel * uint32(panel_dims) + dim)
+            column = uint32(panel * uint32(panel_dims) + thread.dim)
             new = cuda.local.array(both, float32)
             a = cuda.local.array(16, float32)
             al = cuda.local.array(16, float32)
             if ahead:
-                load_values(shared, a, al, column, 0, member)
+                load_values(shared, buffer, a, al, column, 0, member)
                 start_step(shared, new, a, al, 0)
-                next_step(shared, totals, new, a, al, at, column, 1, member)
+                next_step(shared, buffer, totals, new, a, al, at, column, 1, member)
                 if abreast == 2:
-                    next_step(shared, totals, new, a, al, at, column, 2, member)
-                    next_step(shared, totals, new, a, al, at, column, 3, member)
+                    next_step(shared, buffer, totals, new, a, al, at, column, 2, member)
+                    next_step(shared, buffer, totals, new, a, al, at, column, 3, member)
                 finish_step(totals, new, at)
             else:
                 for step in range(steps):
-                    load_values(shared, a, al, column, step, member)
+                    load_values(shared, buffer, a, al, column, step, member)
                     start_step(shared, new, a, al, step)
                     finish_step(totals, new, at)
             if apart:
                 rescale(acc, totals, first, shared, member)
 
-    return Multipliers(load_keys, score, repeat(weigh_panel, panels))
+    return repeat(weigh_panel, shape.panels)

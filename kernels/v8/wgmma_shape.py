@@ -1,25 +1,26 @@
 """The shape that the wgmma core is compiled for, and the choice of a shape for a problem."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..constants import OPT_IN_SHARED_LIMIT, require
+from ..constants import OPT_IN_SHARED_LIMIT
 from ..device.wgmma import ROWS, WARPGROUP
-from ..version import Problem, SharedLayout
+from ..version import MOST_BLOCKS, Problem, SharedLayout
 from .launch import power_of_two, require_field, require_threads
-from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, SMS
+from .mma_shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, RESIDENT, SMS, resident, width_of
 
 KEYS = ROWS  # of a tile
+TILE_ALIGNMENT = 1024  # bytes, of what wgmma reads from shared memory
 MAX_WIDTH = 256
+MAX_HDIM = 2**20
 WARPGROUPS = (1, 2, 4)  # sizes whose threads copy a tile of K in whole passes
-PAIR_WIDTH = 128  # dims of a slice if two blocks share an SM
+STREAM_WIDTH = 128  # dims of a chunk, so that two blocks share an SM
 QUERIES = (64, 48, 40, 32, 24, 16, 8)
+NARROW = (48, 24, 16, 8)  # fewer, so that the prompts of a model need few kernels
 TILE_COST = 24  # the fixed cost of a tile, in queries
 REWRITE_COST = 4  # cost of a dim embedded in global memory, relative to one embedded in registers
 WAIT_COST = 256  # cost of the wait for the last tile, in the same unit
-RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # resident blocks of an H200 by cluster size, one per SM
+PAYS = 0.95  # of the estimated time, below which narrower slices pay
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Shape:
     warpgroups: int
     blocks: int = 1  # that share an SM
     once: bool = False  # whether blocks that share keys embed them together before the main loop
+    streams: bool = False  # whether a block streams its dims, `width` at a time; for one tile of keys
 
     def __post_init__(self) -> None:
         require_field(self, "cluster", 1 <= self.cluster <= MAX_CLUSTER, f"1 to {MAX_CLUSTER}")
@@ -51,7 +53,7 @@ class Shape:
     @property
     def name(self) -> str:
         name = f"attention_wgmma_c{self.cluster}_q{self.queries}_w{self.width}_g{self.warpgroups}"
-        return name + "_in_place" * self.in_place + "_once" * self.once
+        return name + "_once" * self.once + "_streams" * self.streams
 
     @property
     def abreast(self) -> int:
@@ -88,9 +90,24 @@ class Shape:
         return -(-self.queries // self.cluster)
 
     @property
-    def in_place(self) -> bool:
-        """Whether V reuses the buffer of K, which makes room for a second block."""
-        return self.blocks > 1 and self.cluster > 1
+    def rows_of_warp(self) -> int:
+        """Rows for which a warp computes the softmax, at most."""
+        return -(-self.rows // (self.threads // 32))
+
+    @property
+    def most_dims(self) -> int:
+        """Dims that a cluster takes."""
+        return MAX_HDIM if self.streams else self.cluster * self.width
+
+    @property
+    def weights_at(self) -> int:
+        """Where the weights are: a block that streams its dims is done with Q when they come."""
+        return self.layout["query" if self.streams else "weights"]
+
+    @property
+    def values_at(self) -> int:
+        """Where the values are: a block that streams its dims is done with K when they come."""
+        return self.layout["keys" if self.streams else "values"]
 
     @property
     def apart(self) -> bool:
@@ -106,10 +123,10 @@ class Shape:
         alignment.
         """
         return SharedLayout(
-            query=2 * self.queries * self.width,
-            weights=2 * self.queries * KEYS,
-            keys=KEYS * self.width,
-            values=0 if self.in_place else KEYS * self.width,
+            query=2 * self.queries * max(self.width, KEYS * self.streams),
+            weights=0 if self.streams else 2 * self.queries * KEYS,
+            keys=KEYS * self.width * (1 + self.streams),
+            values=0 if self.streams else KEYS * self.width,
             parts=self.cluster * self.warpgroups * self.rows * KEYS,
             rescale=2 * self.queries,
             arrived=2 * BARRIER if self.cluster > 1 else 0,
@@ -117,56 +134,81 @@ class Shape:
         )
 
 
-def takes(problem: Problem) -> bool:
-    """Whether tiles of 64 keys pay off, and the slices of a cluster of 16 cover the head dim."""
-    return problem.seq_k > KEYS // 2 and problem.hdim <= MAX_CLUSTER * MAX_WIDTH
+def takes(problem: Problem, sms: int = SMS) -> bool:
+    """Whether tiles of 64 keys pay off, and the slices of a cluster of 16 cover the head dim, or are streamed."""
+    covered = problem.hdim <= MAX_CLUSTER * MAX_WIDTH or streaming(problem, sms) is not None
+    return problem.seq_k > KEYS // 2 and covered
 
 
-def width_of(hdim: int, cluster: int) -> int:
-    """Dims of a slice: whole products."""
-    return -(-hdim // (cluster * ROWS)) * ROWS
+def streaming(problem: Problem, sms: int = SMS) -> Shape | None:
+    """A shape that streams the head dim, where one tile holds all keys and that pays; else None.
+
+    That is where no cluster holds the head dim, and where clusters that do would need more than two waves. The largest
+    cluster that leaves all blocks resident, two to an SM.
+    """
+    queries = next(n for n in (8, 16, 32) if n >= min(problem.seq_q, 32))
+    tiles, heads = -(-problem.seq_q // queries), problem.batch * problem.kv_heads
+    tiles *= problem.batch * problem.heads
+    held = power_of_two(-(-problem.hdim // STREAM_WIDTH))  # blocks whose slices are one chunk
+    pays = problem.hdim > MAX_CLUSTER * MAX_WIDTH or (held > 1 and tiles * held > 4 * sms)
+    if problem.seq_k > KEYS or not pays or heads > MOST_BLOCKS["z"]:
+        return None
+    fitting = [c for c in RESIDENT if c <= held and tiles * c <= 2 * resident(c, sms)]
+    return Shape(max(fitting, default=1), queries, STREAM_WIDTH, 2, 2, streams=True)
 
 
-def choose(problem: Problem, embedded_dim: int | None = None) -> Shape:
-    """The shape for a problem, by a rule fitted to timings on an H200.
+def nanoseconds(problem: Problem, shape: Shape, sms: int) -> float:
+    """An estimate of the time of a launch, which tells shapes apart: fitted to 120 timings on an H100, within 13 %.
+
+    For each dim of a slice a tile of keys is split and multiplied by the queries; for each query scores are sent.
+    """
+    sends = 7 * shape.queries * (shape.warpgroups + 2) if shape.cluster > 1 else 0
+    tile = 800 + shape.width * (7 + 0.34 * max(shape.queries, 20)) + sends
+    tiles = -(-problem.seq_k // KEYS)
+    if problem.causal:
+        tiles -= (min(problem.seq_q, problem.seq_k) - KEYS) // (2 * KEYS)
+    return 2100 + waves(problem, shape, sms) * (tiles * tile + 2.5 * shape.width)
+
+
+def waves(problem: Problem, shape: Shape, sms: int) -> int:
+    tiles = problem.batch * problem.heads * -(-problem.seq_q // shape.queries)
+    return -(-tiles * shape.cluster // resident(shape.cluster, sms))
+
+
+def choose(problem: Problem, embedded_dim: int | None = None, sms: int = SMS) -> Shape:
+    """The shape for a problem, on a card with `sms` SMs, by a rule fitted to timings on an H200.
 
     The smallest cluster whose slices fit. Where few keys or queries would leave half of the GPU idle, up to 8 blocks,
-    with slices of at least 64 dims. Where one tile holds all keys and there are two waves of blocks, slices of 128 dims
-    with V in the buffer of K, so that two blocks share an SM. Among the queries per tile that fit, those with the
-    lowest cost over all waves: a tile costs its queries plus 24, for copies and exchanges.
+    with slices of at least 64 dims. Among the queries per tile that fit, those with the lowest cost over all waves: a
+    tile costs its queries plus 24, for copies and exchanges. A larger cluster, with narrower slices and perhaps more
+    queries, where it is estimated to be faster. `streaming` comes first.
 
     `embedded_dim` dims of a key are embedded (None: all that rotate). They are embedded once, together, where an SM
     would otherwise embed more than its part of reading and writing all keys costs, plus the wait.
-
-    Raises: Unsupported where no tile fits.
     """
     embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
     heads = problem.batch * problem.heads
+    if streamed := streaming(problem, sms):
+        return streamed
     cluster = power_of_two(-(-problem.hdim // MAX_WIDTH))
     few = problem.seq_k <= KEYS or problem.seq_q <= 16
-    if few and heads * -(-problem.seq_q // KEYS) * cluster < SMS // 2:
+    if few and heads * -(-problem.seq_q // KEYS) * cluster < sms // 2:
         cluster = max(cluster, min(power_of_two(-(-problem.hdim // ROWS)), 8))
-    one_tile = problem.seq_k <= KEYS and problem.seq_q > 24
-    if one_tile and PAIR_WIDTH < problem.hdim <= MAX_CLUSTER * PAIR_WIDTH:
-        pair = Shape(power_of_two(-(-problem.hdim // PAIR_WIDTH)), 32, PAIR_WIDTH, 2, 2)
-        if heads * -(-problem.seq_q // pair.queries) * pair.cluster > 4 * SMS:
-            return pair
-    width = width_of(problem.hdim, cluster)
-    warpgroups = 1 if width == ROWS else 2
 
-    def waves(shape: Shape) -> int:
-        return -(-heads * -(-problem.seq_q // shape.queries) * cluster // RESIDENT[cluster])
+    def fitting(cluster: int, tiles: tuple[int, ...] = QUERIES) -> list[Shape]:
+        width = width_of(problem.hdim, cluster, ROWS)
+        shapes = (Shape(cluster, queries, width, 1 if width == ROWS else 2) for queries in tiles)
+        return [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
 
-    shapes = [Shape(cluster, queries, width, warpgroups) for queries in QUERIES]
-    fitting = [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
-    least = min(shape.layout.nbytes for shape in shapes)
-    template = f"hdim is {problem.hdim}; the tiles of no shape fit shared memory"
-    require(bool(fitting), "shared_memory", least, OPT_IN_SHARED_LIMIT, template)
-    shape = min(fitting, key=lambda shape: waves(shape) * (shape.queries + TILE_COST))
+    shape = min(fitting(cluster), key=lambda shape: waves(problem, shape, sms) * (shape.queries + TILE_COST))
+    others = (new for size in RESIDENT if size > cluster for new in fitting(size, NARROW) if new.width < shape.width)
+    narrow = min(others, key=lambda new: nanoseconds(problem, new, sms), default=shape)
+    if nanoseconds(problem, narrow, sms) < PAYS * nanoseconds(problem, shape, sms):
+        shape = narrow
     tiles, sharers = -(-problem.seq_k // KEYS), problem.heads // problem.kv_heads * -(-problem.seq_q // shape.queries)
-    met = waves(shape) * tiles
+    met = waves(problem, shape, sms) * tiles
     if problem.causal:
         met = max(tiles, met // 2)
-    alone = met * min(-(-embedded_dim // (GROUP * cluster)) * GROUP, width)
-    together = -(-tiles // sharers) * width
+    alone = met * min(-(-embedded_dim // (GROUP * shape.cluster)) * GROUP, shape.width)
+    together = -(-tiles // sharers) * shape.width
     return replace(shape, once=sharers > 1 and alone > REWRITE_COST * together + WAIT_COST)

@@ -46,7 +46,9 @@ class Card:
         self.loaded: list[Planned] = []
         self.plans: dict[Any, Planned] = {}
 
-    def plan(self, problem: Problem, target: str, interleaved: bool, tables: bool, positions: bool) -> Planned:
+    def plan(
+        self, problem: Problem, target: str, sms: int, interleaved: bool, tables: bool, positions: bool
+    ) -> Planned:
         require(problem.hdim % 4 == 0, "hdim", problem.hdim, "a multiple of 4")
         self.problems.append(problem)
         half = not interleaved and problem.rotary_dim % 8 == 0
@@ -148,6 +150,7 @@ def use(made: Any, monkeypatch: pytest.MonkeyPatch, *more: tuple[Any, str, Any])
         (gpu, "load_ptx", made.load),
         (gpu, "static_shared_bytes", lambda function: 0),
         (gpu, "device_target", lambda: "sm_90"),
+        (gpu, "multiprocessors", lambda device: 132),
         (gpu, "_launch_entry", lambda: made.launch),
         (torch.cuda, "current_device", lambda: made.device),
         *more,

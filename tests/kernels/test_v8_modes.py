@@ -81,6 +81,12 @@ def test_keys_that_are_embedded_once(half_split: bool, tabled: bool, placed: boo
     check_mode(wgmma, RAGGED, half_split, tabled, placed, wgmma.Shape(2, 8, 128, 1, once=True))
 
 
+@pytest.mark.parametrize("half_split, tabled, placed", swept(product(*[(False, True)] * 3), 0, 2))
+def test_head_dims_that_are_streamed(half_split: bool, tabled: bool, placed: bool) -> None:
+    shape = wgmma.Shape(2, 16, 64, 1, 2, streams=True)
+    check_mode(wgmma, replace(RAGGED, seq_k=60), half_split, tabled, placed, shape)
+
+
 OTHERS = [
     # all dims turn; none behind them; a query that stands behind all keys stands at no position
     (wgmma, replace(RAGGED, hdim=64, rotary_dim=64, causal=False, q_offset=70), wgmma.Shape(1, 16, 64, 1)),

@@ -11,7 +11,8 @@ from v8_plans import plan_of
 from kernels import Problem
 from kernels.constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
 from kernels.device.wgmma import ROWS
-from kernels.v8 import mma, portable, wgmma, wgmma_shape
+from kernels.rope.v8 import ROPE
+from kernels.v8 import attend, mma, portable, wgmma, wgmma_shape
 from kernels.v8.mma_shape import GROUP
 from kernels.version import Launch
 
@@ -52,7 +53,7 @@ def launch_of(core: ModuleType, problem: Problem, shape: Any) -> Launch:
     return launch
 
 
-def output_dims(core: ModuleType, shape: Any) -> np.ndarray:
+def output_dims(core: ModuleType, shape: Any, hdim: int) -> np.ndarray:
     """The dims of the output that each rank's warps, warpgroups or threads add up, panel after panel."""
     if core is portable:
         firsts = np.arange(0, shape.hdim, 4 * shape.columns)[:, None] + 4 * np.arange(shape.columns)
@@ -65,7 +66,9 @@ def output_dims(core: ModuleType, shape: Any) -> np.ndarray:
         panels = np.arange(shape.panels)[:, None] * shape.warpgroups + np.arange(shape.warpgroups)
         dims = panels[panels < shape.width // size][:, None] * size + np.arange(size)
     ranks = GROUP * np.arange(shape.cluster)[:, None]
-    return (ranks + (dims // GROUP * GROUP * shape.cluster + dims % GROUP).ravel()).ravel()
+    held = (ranks + (dims // GROUP * GROUP * shape.cluster + dims % GROUP).ravel()).ravel()
+    chunks = -(-hdim // held.size) if core is wgmma and shape.streams else 1
+    return (held.size * np.arange(chunks)[:, None] + held).ravel()
 
 
 def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,13 +82,15 @@ def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.Monke
                 continue
             shape = chosen(core, problem)
             said = f"{core.__name__} {problem} {shape}"
-            dims = np.bincount(output_dims(core, shape), minlength=problem.hdim)[: problem.hdim]
+            dims = np.bincount(output_dims(core, shape, problem.hdim), minlength=problem.hdim)[: problem.hdim]
             assert (dims == 1).all(), said
             assert shape.layout.nbytes <= (SHARED_LIMIT if core is portable else OPT_IN_SHARED_LIMIT), said
 
             launch = launch_of(core, problem, shape)
             sharers = problem.heads // problem.kv_heads
             tiles = launch.grid[0] // sharers if core is portable else launch.grid[2]
+            if core is wgmma and shape.streams:
+                tiles = launch.grid[0] // launch.cluster
             assert 0 <= tiles * shape.queries - problem.seq_q < shape.queries, said
             assert np.prod(launch.grid) == tiles * problem.batch * problem.heads * launch.cluster, said
             assert launch.grid[1] == (problem.kv_heads if core is portable else sharers), said
@@ -137,3 +142,14 @@ REFUSED = {
 def test_a_shape_that_its_kernel_cannot_serve_cannot_be_made(core: ModuleType, fields: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         core.Shape(**fields)
+
+
+MODELS = ((32, 8, 128), (12, 12, 64), (8, 1, 256), (16, 16, 1024), (4, 4, 2048))
+
+
+@pytest.mark.parametrize("heads, kv_heads, hdim", MODELS)
+@pytest.mark.parametrize("batch", [1, 8])
+def test_prompts_of_a_model_need_few_kernels(batch: int, heads: int, kv_heads: int, hdim: int) -> None:
+    lengths = [*range(1, 130), *range(130, 8193, 37)]
+    prompts = [Problem("rope", batch, heads, kv_heads, n, n, hdim, hdim, causal=True) for n in lengths]
+    assert len({attend(prompt, ROPE, "rates", hdim).kernel for prompt in prompts}) <= 12

@@ -19,7 +19,8 @@ from kernels.runtime import cache, compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
 from kernels.v8 import wgmma
-from kernels.v8.wgmma import SERVED, STATES, Shape, attend, choose, workspace
+from kernels.v8.wgmma import Shape, attend, choose, workspace
+from kernels.v8.wgmma_prerotate import BLOCKS_DONE, COUNTERS
 from kernels.version import Buffer, Kernel, Launch, Plan, SharedLayout
 from tests.sampling import swept
 
@@ -380,7 +381,7 @@ def test_batch_refuses_what_the_instruction_lacks() -> None:
 
 CASES = [
     (Problem("rope", seq_q=70, hdim=96, rotary_dim=32, causal=True), Shape(2, 32, 64, 1)),
-    (Problem("rope", seq_q=37, seq_k=130, hdim=256, rotary_dim=128, causal=True), Shape(2, 24, 128, 2, 2)),
+    (Problem("rope", seq_q=37, seq_k=130, hdim=256, rotary_dim=128, causal=True), Shape(2, 24, 128, 2)),
     (Problem("rope", heads=2, kv_heads=1, seq_q=9, seq_k=150, hdim=260, rotary_dim=198), Shape(3, 8, 128, 1)),
     (Problem("sinusoidal", seq_q=33, hdim=200), Shape(1, 16, 256, 1)),
     (Problem("attention", seq_q=40, hdim=132), Shape(1, 24, 192, 2)),
@@ -393,6 +394,12 @@ CASES = [
         Shape(1, 16, 128, 2, once=True),
     ),
     (Problem("sinusoidal", seq_q=20, seq_k=65, hdim=64, q_offset=3), Shape(1, 8, 64, 1, once=True)),
+    (Problem("rope", seq_q=40, seq_k=50, hdim=292, rotary_dim=292), Shape(1, 32, 64, 2, 2, streams=True)),
+    (
+        Problem("rope", heads=2, kv_heads=1, seq_q=13, seq_k=33, hdim=520, rotary_dim=36, causal=True, q_offset=20),
+        Shape(2, 16, 128, 2, 2, streams=True),
+    ),
+    (Problem("attention", seq_q=64, hdim=60), Shape(1, 64, 128, 2, streams=True)),  # one chunk
 ]
 
 
@@ -410,7 +417,7 @@ def test_attention(problem: Problem, shape: Shape) -> None:
     assert not serialised(plan.launches[0].kernel)
 
 
-TOGETHER = CASES[-2]
+TOGETHER = CASES[9]
 
 
 def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
@@ -430,12 +437,12 @@ def launched_after(states: list[int], **options: Any) -> tuple[str, set[tuple[st
     """The status, the findings, and the states in the end, of TOGETHER over states of each head that are not 0."""
     plan, case = plan_of(wgmma, *TOGETHER), reference_of(TOGETHER[0], "uniform")
     buffer = plan.buffers["states"]
-    dirty = np.tile(np.array(states, np.int32), buffer.size // STATES)
+    dirty = np.tile(np.array(states, np.int32), buffer.size // COUNTERS)
     report = run(
         replace(plan, buffers={**plan.buffers, "states": replace(buffer, init=lambda: dirty)}), case.inputs, **options
     )
     findings = {(finding.kind, finding.place) for finding in report.findings}
-    return case.compare(torch.from_numpy(report.out)).status, findings, report.buffers["states"].reshape(-1, STATES)
+    return case.compare(torch.from_numpy(report.out)).status, findings, report.buffers["states"].reshape(-1, COUNTERS)
 
 
 @pytest.mark.parametrize("seed", swept(zip(range(1, 8)), 1, 2))
@@ -454,7 +461,7 @@ def test_a_launch_whose_states_another_uses_waits_for_ever_or_takes_its_keys(mon
     _, findings, states = launched_after(
         [0, 0, 1]
     )  # a block of the other is past the wait: the count of those is never right
-    assert findings == {("race", "states")} and states[:, SERVED].all()
+    assert findings == {("race", "states")} and states[:, BLOCKS_DONE].all()
 
 
 @pytest.mark.parametrize("which", [0, 1])

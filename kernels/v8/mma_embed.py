@@ -1,0 +1,153 @@
+"""The mma core: copies of tiles to shared memory, and the embedding of Q and K there."""
+
+from typing import Any
+
+from numba import cuda, float32, int32, uint32
+
+from ..device.asm import cp_async2_or_zero, cp_async4_or_zero, cp_async_wait
+from ..device.vector import advance, ld4, make_float4, st4
+from .embedding import Embedding, halves_of
+from .mma_shape import GROUP, Shape
+
+
+def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool) -> Any:
+    """A device function that starts to copy `count` rows of a slice to shared memory, `pitch` floats apart."""
+    place, groups, passes, sharers = uint32(shape.layout[name]), shape.groups, shape.passes, shape.sharers
+    span = GROUP * shape.cluster  # dims from one group of a slice to the next
+
+    @cuda.jit(device=True)
+    def copy(shared, source, source_pitch, exist, first_row, column, dim, sizes):
+        """`exist` of the rows exist; the others, and dims past hdim, become 0. With `halves`, of four dims, the first
+        elements of two pairs come first, then the second elements.
+        """
+        for i in range(-(-count // passes)):
+            row = uint32(first_row + uint32(i * passes))
+            if count % passes == 0 or row < uint32(count):
+                to = uint32(place + row * pitch + column)
+                row_start = advance(source, uint32(row * source_pitch))
+                if not halves:
+                    row_start = advance(row_start, dim)
+                for group in range(0, groups, sharers):
+                    at, more = uint32(to + uint32(group * GROUP)), uint32(group * span)
+                    there = row < exist and uint32(dim + more) < sizes.hdim
+                    if halves:
+                        low, high = halves_of(dim, more, sizes.embedded_dim, sizes.hdim)
+                        cp_async2_or_zero(shared, at, row_start, low, there)
+                        cp_async2_or_zero(shared, at + uint32(2), row_start, high, there)
+                    else:
+                        cp_async4_or_zero(shared, at, row_start, more, there)
+
+    return copy
+
+
+def copiers(shape: Shape, half_split: bool) -> tuple[Any, Any, Any]:
+    """copy_query, copy_keys, copy_values: asynchronous. Rows of Q and K are `width` + 16 floats apart, those of V
+    `width` + 4.
+    """
+    stride, v_stride = uint32(shape.width + 16), uint32(shape.width + 4)
+    return (
+        copier(shape, "query", stride, shape.queries, half_split),
+        copier(shape, "keys", stride, shape.keys, half_split),
+        copier(shape, "values", v_stride, shape.keys, False),
+    )
+
+
+def values_of(shape: Shape, embedding: Embedding, first: int) -> Any:
+    """A device function: the embedding's values for a thread's rows, from `values[first]` on.
+
+    Rows before `known` have the values from `values[0]` on, which are of equal positions.
+    """
+    passes, turns, prepare = shape.passes, shape.turns, embedding.prepare
+
+    @cuda.jit(device=True)
+    def compute(values, table, first_position, count, known, first_row, dim, begun, hdim):
+        for i in range(turns):
+            row = uint32(first_row + uint32(i * passes))
+            if row < count:
+                j, k = 8 * i, 8 * i + first
+                if first > 0 and row < known:
+                    s, t, u, v = values[j], values[j + 1], values[j + 2], values[j + 3]
+                else:
+                    s, t, u, v = prepare(table, first_position + int32(row), dim, begun, hdim)
+                values[k], values[k + 1], values[k + 2], values[k + 3] = s, t, u, v
+
+    return compute
+
+
+def embedder(shape: Shape, embedding: Embedding, name: str, first: int) -> Any:
+    """A device function that embeds a thread's rows in place, with the values from `values[first]` on."""
+    place, stride, passes, turns = uint32(shape.layout[name]), uint32(shape.width + 16), shape.passes, shape.turns
+    embed, half_split = embedding.embed, embedding.half_split
+
+    @cuda.jit(device=True)
+    def apply(shared, values, count, first_row, column):
+        for i in range(turns):
+            row = uint32(first_row + uint32(i * passes))
+            if row < count:
+                at = uint32(place + row * stride + column)
+                j = 8 * i + first
+                x = ld4(shared, at)
+                if half_split:
+                    x = make_float4(x.x, x.z, x.y, x.w)
+                x = embed(x, values[j], values[j + 1], values[j + 2], values[j + 3])
+                if half_split:
+                    x = make_float4(x.x, x.z, x.y, x.w)
+                st4(shared, at, x)
+
+    return apply
+
+
+def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
+    """embed_tile(...): a thread embeds what it has copied."""
+    width, span, sharers = shape.width, GROUP * shape.cluster, shape.sharers
+    embedded_floats = 8 * shape.turns  # of the rows that a thread embeds at once
+    embeds_query, embeds_keys, begin = embedding.query, embedding.keys, embedding.begin
+    of_keys, of_query = values_of(shape, embedding, 0), values_of(shape, embedding, 4)
+    apply_keys, apply_query = embedder(shape, embedding, "keys", 0), embedder(shape, embedding, "query", 4)
+
+    @cuda.jit(device=True)
+    def embed_tile(shared, table, begun, tile, tile_start, key_count, first_row, column, copied_dim, sizes):
+        """Embed what a thread has copied of a tile of K, and with the first tile of Q; waits for the copies."""
+        values = cuda.local.array(embedded_floats, float32)
+        next_begun, first_tile, nothing = begun, tile_start == 0, uint32(0)
+        first_position = int32(sizes.q_offset + int32(tile.first_query))
+        known = key_count if embeds_keys and first_position == 0 else nothing  # rows whose positions are those of K
+        other, dim = column, copied_dim
+        while other < uint32(width) and dim < sizes.embedded_dim:
+            now = next_begun
+            next_dim = uint32(dim + uint32(sharers * span))
+            if next_dim < sizes.embedded_dim:
+                next_begun = begin(table, next_dim)
+            if embeds_keys:
+                of_keys(values, table, int32(tile_start), key_count, nothing, first_row, dim, now, sizes.hdim)
+            if embeds_query and first_tile:
+                of_query(values, table, first_position, tile.query_count, known, first_row, dim, now, sizes.hdim)
+            cp_async_wait()  # waits in the first iteration only
+            if embeds_keys:
+                apply_keys(shared, values, key_count, first_row, other)
+            if embeds_query and first_tile:
+                apply_query(shared, values, tile.query_count, first_row, other)
+            other = uint32(other + uint32(sharers * GROUP))
+            dim = next_dim
+
+    return embed_tile
+
+
+def scaler(shape: Shape) -> Any:
+    """A device function that multiplies a thread's part of Q by the scale, so that no score overflows that would not
+    overflow when it is scaled later.
+    """
+    query_at, stride, groups = uint32(shape.layout["query"]), uint32(shape.width + 16), shape.groups
+    queries, passes, sharers = shape.queries, shape.passes, shape.sharers
+
+    @cuda.jit(device=True)
+    def scale_query(shared, scale, count, first_row, column):
+        for i in range(-(-queries // passes)):
+            row = uint32(first_row + uint32(i * passes))
+            if row < count:
+                for group in range(0, groups, sharers):
+                    at = uint32(query_at + row * stride + column + uint32(group * GROUP))
+                    x = ld4(shared, at)
+                    st4(shared, at, make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale))
+
+    return scale_query

@@ -1,0 +1,159 @@
+"""The products of the mma core: scores of 16 dims, and weights times values of 16 keys."""
+
+from typing import Any
+
+from numba import cuda, float32, uint32
+
+from ..device.asm import mma_m16n8k8_tf32
+from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
+from ..device.vector import ld2, ld4
+from .mma_shape import GROUP, STEP, Shape
+from .repeat import repeat
+
+
+def splitter(split_one: Any) -> Any:
+    """A device function split(x, y, z, w) -> (high, low), two A fragments."""
+
+    @cuda.jit(device=True)
+    def split_fragment(x, y, z, w):
+        (a, e), (b, f), (c, g), (d, h) = split_one(x), split_one(y), split_one(z), split_one(w)
+        return (a, b, c, d), (e, f, g, h)
+
+    return split_fragment
+
+
+@cuda.jit(device=True)
+def split_factor(x):
+    return split_bounded(x, FACTOR_BOUND)
+
+
+split_factors, split_weights = splitter(split_factor), splitter(split)
+
+
+def multiplier(count: int) -> Any:
+    """A device function that adds the products of one A fragment and `count` B fragments to as many accumulators."""
+
+    @cuda.jit(device=True)
+    def multiply(c, a, b, at):
+        for j in range(count):
+            old = (c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3])
+            d = mma_m16n8k8_tf32(a, (b[4 * j + at], b[4 * j + at + 1]), old)
+            c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3] = d
+
+    return multiply
+
+
+def scores_by_products(shape: Shape) -> Any:
+    """score(shared, low, high, top, left, first_step, lane_row, member): the products of a warp's dims of Q and K."""
+    query_at, keys_at, stride = uint32(shape.layout["query"]), uint32(shape.layout["keys"]), uint32(shape.width + 16)
+    columns, width, depth, times_keys = shape.columns, shape.width, shape.depth, multiplier(shape.columns)
+    fragment = 4 * columns
+    unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
+
+    @cuda.jit(device=True)
+    def score_step(shared, low, high, top, left, dim, lane_row, member):
+        """Add the products of 16 dims to a warp's scores: the large ones to `high`, the others to `low`."""
+        at = uint32(query_at + (top + lane_row) * stride + dim + uint32(4) * member)
+        upper = ld4(shared, at)
+        lower = ld4(shared, at + uint32(8) * stride)
+        bh = cuda.local.array(fragment, float32)
+        bl = cuda.local.array(fragment, float32)
+        large = cuda.local.array(fragment, float32)
+        for j in range(columns):
+            at = uint32(keys_at + (left + uint32(8 * j) + lane_row) * stride + dim + uint32(4) * member)
+            x = ld4(shared, at)
+            bh[4 * j], bh[4 * j + 1], bh[4 * j + 2], bh[4 * j + 3] = x.x, x.y, x.z, x.w
+        for i in range(fragment):
+            bh[i], bl[i] = split_short(bh[i], FACTOR_BOUND)
+            large[i] = float32(0.0)
+        first, first_low = split_factors(upper.x, lower.x, upper.y, lower.y)
+        second, second_low = split_factors(upper.z, lower.z, upper.w, lower.w)
+        times_keys(large, first, bh, 0)
+        times_keys(low, first_low, bh, 0)
+        times_keys(large, second, bh, 2)
+        times_keys(low, second_low, bh, 2)
+        times_keys(low, first, bl, 0)
+        times_keys(low, second, bl, 2)
+        for i in range(fragment):
+            high[i] += large[i]
+
+    @cuda.jit(device=True)
+    def score(shared, low, high, top, left, first_step, lane_row, member):
+        """A warp's part of the scores of a tile, of every `depth`-th step of dims."""
+        for i in range(fragment):
+            low[i] = float32(0.0)
+            high[i] = float32(0.0)
+        dim = first_step
+        while dim < uint32(width):
+            score_step(shared, low, high, top, left, dim, lane_row, member)
+            if unroll > 1:
+                score_step(shared, low, high, top, left, uint32(dim + uint32(STEP * depth)), lane_row, member)
+            if unroll > 2:
+                score_step(shared, low, high, top, left, uint32(dim + uint32(2 * STEP * depth)), lane_row, member)
+                score_step(shared, low, high, top, left, uint32(dim + uint32(3 * STEP * depth)), lane_row, member)
+            dim = uint32(dim + uint32(STEP * depth * unroll))
+
+    return score
+
+
+def output_by_products(shape: Shape) -> Any:
+    """weigh(shared, acc, panel, top, lane_row, member): rescale a warp's output and add weights times values."""
+    values_at, weights_at, rescale_at = (uint32(shape.layout[name]) for name in ("values", "weights", "rescale"))
+    keys, v_stride, w_stride = shape.keys, uint32(shape.width + 4), uint32(shape.keys + 8)
+    groups, abreast, times_values = shape.groups, shape.abreast, multiplier(4)
+
+    @cuda.jit(device=True)
+    def weigh_step(shared, acc, p, group, top, key, lane_row, member):
+        """Add weights times values of 16 keys to panel `p` of this warp's output."""
+        at = uint32(values_at + (key + uint32(2) * member) * v_stride)
+        at = uint32(at + group * uint32(GROUP) + uint32(4) * lane_row)
+        v0 = ld4(shared, at)
+        v1 = ld4(shared, at + v_stride)
+        v2 = ld4(shared, at + uint32(8) * v_stride)
+        v3 = ld4(shared, at + uint32(9) * v_stride)
+        at = uint32(weights_at + (top + lane_row) * w_stride + key + uint32(2) * member)
+        ux, uy = ld2(shared, at)
+        lx, ly = ld2(shared, at + uint32(8) * w_stride)
+        uz, uw = ld2(shared, at + uint32(8))
+        lz, lw = ld2(shared, at + uint32(8) * w_stride + uint32(8))
+        b = cuda.local.array(16, float32)
+        bl = cuda.local.array(16, float32)
+        c = cuda.local.array(16, float32)
+        b[0], b[4], b[8], b[12] = v0.x, v0.y, v0.z, v0.w
+        b[1], b[5], b[9], b[13] = v1.x, v1.y, v1.z, v1.w
+        b[2], b[6], b[10], b[14] = v2.x, v2.y, v2.z, v2.w
+        b[3], b[7], b[11], b[15] = v3.x, v3.y, v3.z, v3.w
+        for i in range(16):
+            b[i], bl[i] = split_bounded(b[i], VALUE_BOUND)
+            c[i] = float32(0.0)
+        first, first_low = split_weights(ux, lx, uy, ly)
+        second, second_low = split_weights(uz, lz, uw, lw)
+        times_values(c, first_low, b, 0)
+        times_values(c, second_low, b, 2)
+        times_values(c, first, bl, 0)
+        times_values(c, second, bl, 2)
+        times_values(c, first, b, 0)
+        times_values(c, second, b, 2)
+        for i in range(16):
+            acc[16 * p + i] += c[i]
+
+    @cuda.jit(device=True)
+    def weigh_panel(p, shared, acc, panel, top, lane_row, member):
+        """Rescale panel `p` of this warp's output and add weights times values."""
+        group = uint32(panel + uint32(p * abreast))
+        if groups % abreast == 0 or group < uint32(groups):
+            correction0 = shared[rescale_at + uint32(2) * (top + lane_row)]
+            correction1 = shared[rescale_at + uint32(2) * (top + lane_row + uint32(8))]
+            for j in range(4):
+                acc[16 * p + 4 * j] *= correction0
+                acc[16 * p + 4 * j + 1] *= correction0
+                acc[16 * p + 4 * j + 2] *= correction1
+                acc[16 * p + 4 * j + 3] *= correction1
+            key = uint32(0)
+            while key < uint32(keys):
+                weigh_step(shared, acc, p, group, top, key, lane_row, member)
+                if keys % (2 * STEP) == 0:
+                    weigh_step(shared, acc, p, group, top, uint32(key + uint32(STEP)), lane_row, member)
+                key = uint32(key + uint32(STEP if keys % (2 * STEP) else 2 * STEP))
+
+    return repeat(weigh_panel, shape.panels)

@@ -1,0 +1,138 @@
+"""The portable core: the output, a stream of values weighted by the scores of a tile."""
+
+from typing import Any
+
+from numba import cuda, float32, uint32
+
+from ..device.vector import ld4, make_float4, st4
+from .embedding import loader_of
+from .portable_score import rows_loader
+from .portable_shape import BLOCK, Shape
+from .repeat import repeat
+
+
+def row_functions(shape: Shape) -> tuple[Any, ...]:
+    """Device functions for all queries of a thread's four dims: weigh a block of values, rescale, recall, store."""
+    queries, stride, layout = shape.queries, uint32(shape.stride), shape.layout
+    rescale_at, inverse_at = uint32(layout["rescale"]), uint32(layout["inverse"])
+
+    @cuda.jit(device=True)
+    def weigh_row(i, acc, values, shared, at):
+        weights = ld4(shared, uint32(at + uint32(i) * stride))
+        for d in range(4):
+            total = acc[4 * i + d]
+            total = weights.x * values[d] + total
+            total = weights.y * values[d + 4] + total
+            total = weights.z * values[d + 8] + total
+            acc[4 * i + d] = weights.w * values[d + 12] + total
+
+    @cuda.jit(device=True)
+    def rescale_row(i, acc, shared):
+        correction = shared[rescale_at + uint32(i)]
+        for d in range(4):
+            acc[4 * i + d] *= correction
+
+    @cuda.jit(device=True)
+    def recall_row(i, acc, out_tile, pitch, query_count, dim):
+        if uint32(i) < query_count:
+            x = ld4(out_tile, uint32(uint32(i) * pitch + dim))
+            acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def store_row(i, acc, shared, out_tile, pitch, query_count, dim, done):
+        if uint32(i) < query_count:
+            by = shared[inverse_at + uint32(i)] if done else float32(1.0)
+            x = make_float4(acc[4 * i] * by, acc[4 * i + 1] * by, acc[4 * i + 2] * by, acc[4 * i + 3] * by)
+            st4(out_tile, uint32(uint32(i) * pitch + dim), x)
+
+    return tuple(repeat(row, queries) for row in (weigh_row, rescale_row, recall_row, store_row))
+
+
+def joiner(shape: Shape, store: Any) -> Any:
+    """join(...): the sum of what groups of threads hold in registers, stored."""
+    queries, hdim, threads, columns = shape.queries, shape.hdim, shape.threads, shape.columns
+    query_at, resident, groups = uint32(shape.layout["query"]), hdim <= 4 * threads, threads // columns
+
+    @cuda.jit(device=True)
+    def give_row(i, acc, shared, at):
+        at = uint32(at + uint32(i * 2 * threads))
+        st4(shared, at, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]))
+
+    @cuda.jit(device=True)
+    def take_row(i, acc, shared, at):
+        x = ld4(shared, uint32(at + uint32(i * 2 * threads)))
+        acc[4 * i], acc[4 * i + 1] = acc[4 * i] + x.x, acc[4 * i + 1] + x.y
+        acc[4 * i + 2], acc[4 * i + 3] = acc[4 * i + 2] + x.z, acc[4 * i + 3] + x.w
+
+    give, take = repeat(give_row, queries), repeat(take_row, queries)
+
+    @cuda.jit(device=True)
+    def join(shared, acc, out_tile, out_pitch, query_count, tid, group, column):
+        if resident:
+            count = groups // 2
+            at = uint32(query_at + uint32(4) * tid)
+            while count > 0:
+                if group >= uint32(count) and group < uint32(2 * count):
+                    give(acc, shared, uint32(at - uint32(4 * count * columns)))
+                cuda.syncthreads()
+                if group < uint32(count):
+                    take(acc, shared, at)
+                cuda.syncthreads()
+                count //= 2
+            if group == 0 and column < uint32(hdim):
+                store(acc, shared, out_tile, out_pitch, query_count, column, True)
+
+    return join
+
+
+def output_of(shape: Shape) -> tuple[Any, Any, Any]:
+    """The output functions of a kernel. A thread has four dims of the output, for all queries of the tile.
+
+    load_values: the first values of a stream of V
+    weigh(...): the output of a tile, in registers where a thread has dims for all, else in global memory
+    join(...)
+    """
+    hdim, keys, columns, ahead = shape.hdim, shape.keys, shape.columns, shape.ahead
+    scores_at = uint32(shape.layout["scores"])
+    resident, groups = hdim <= 4 * shape.threads, shape.threads // columns  # groups of threads that take different keys
+    value_floats, outputs, load_values = 4 * BLOCK, 4 * shape.queries, rows_loader(BLOCK, loader_of(False), hdim)
+    weigh_block, rescale, recall, store = row_functions(shape)
+
+    @cuda.jit(device=True)
+    def weigh(shared, acc, v_values, v_head, v_pitch, out_tile, out_pitch, tile, tile_start, last_key, group, column):
+        query_count = tile.query_count
+        v_next = cuda.local.array(value_floats, float32)
+        live = uint32(min(uint32(keys), uint32(last_key - tile_start)))
+        dim = column
+        if resident:
+            if tile_start > 0:
+                rescale(acc, shared)
+        while dim < uint32(hdim):
+            if not resident:
+                for i in range(outputs):
+                    acc[i] = float32(0.0)
+                if tile_start > 0:
+                    recall(acc, out_tile, out_pitch, query_count, dim)
+                    rescale(acc, shared)
+            block = group
+            while block * uint32(BLOCK) < live:
+                next_block, next_dim = uint32(block + uint32(groups)), dim
+                if next_block * uint32(BLOCK) >= live:
+                    next_block, next_dim = group, uint32(dim + uint32(4 * columns))
+                next_key = uint32(tile_start + next_block * uint32(BLOCK))
+                at = uint32(scores_at + block * uint32(BLOCK))
+                if ahead:
+                    load_values(v_next, v_head, v_pitch, next_key, last_key, next_dim, uint32(0))
+                    weigh_block(acc, v_values, shared, at)
+                    for i in range(value_floats):
+                        v_values[i] = v_next[i]
+                else:
+                    weigh_block(acc, v_values, shared, at)
+                    load_values(v_values, v_head, v_pitch, next_key, last_key, next_dim, uint32(0))
+                block = uint32(block + uint32(groups))
+            if not resident:
+                done = uint32(tile_start + uint32(keys)) >= last_key
+                store(acc, shared, out_tile, out_pitch, query_count, dim, done)
+            dim = uint32(dim + uint32(4 * columns))
+
+    return load_values, weigh, joiner(shape, store)

@@ -1,0 +1,208 @@
+"""The portable core: the queries of a tile in shared memory, and their products with a stream of keys."""
+
+from collections import namedtuple
+from typing import Any
+
+from numba import cuda, float32, int32, uint32, uint64
+
+from ..device.reduce import FULL_MASK
+from ..device.vector import advance, ld4, make_float4, st2, st4
+from .embedding import Embedding, loader_of
+from .portable_shape import Shape
+from .repeat import repeat
+
+# What the keys and dims of a thread are: `first_key` of a tile, `first_dim` of a step; `member` of the threads that
+# share a key, `part` of the warps that do.
+Place = namedtuple("Place", "first_key first_dim member part lane_id")
+
+
+def _reduction(count: int, lanes: int) -> Any:
+    """A device function reduce(sums, lane_id) over `lanes` threads: each ends up with its share of the sums.
+
+    In each step a thread sends half of its sums to another thread and receives that thread's part of the rest. Thread m
+    ends up with the sums from count / lanes * m on, at the start of the array.
+    """
+    half, offset = count // 2, lanes // 2
+    rest: Any = _reduction(half, offset) if offset > 1 else None
+
+    @cuda.jit(device=True)
+    def exchange(i, sums, upper):
+        lower, higher = sums[i], sums[i + half]
+        mine, other = (higher, lower) if upper else (lower, higher)
+        sums[i] = mine + cuda.shfl_xor_sync(FULL_MASK, other, offset)
+
+    exchange_all = repeat(exchange, half)
+
+    @cuda.jit(device=True)
+    def reduce(sums, lane_id):
+        exchange_all(sums, lane_id & uint32(offset) != 0)
+        if offset > 1:
+            rest(sums, lane_id)
+
+    return reduce
+
+
+def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
+    """A device function load(values, head, pitch, first, end, dim, embedded_dim): four dims of `count` rows in turn.
+
+    A row past the last is 0. Values for which there are no rows or no dims at all keep their contents.
+    """
+
+    @cuda.jit(device=True)
+    def load_row(i, values, source, pitch, dim, embedded_dim, rows):
+        row = advance(source, uint32(uint32(i) * pitch))
+        x = load_dims(row, dim, uint32(0), uint32(i) < rows, embedded_dim, uint32(hdim))
+        values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
+
+    load_rows = repeat(load_row, count)
+
+    @cuda.jit(device=True)
+    def load(values, head, pitch, first, end, dim, embedded_dim):
+        if first < end and dim < uint32(hdim):
+            source = advance(head, uint64(first) * uint64(pitch))
+            if first + uint32(count) <= end:
+                load_rows(values, source, pitch, dim, embedded_dim, uint32(count))
+            else:
+                load_rows(values, source, pitch, dim, embedded_dim, uint32(end - first))
+
+    return load
+
+
+def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
+    """fetch, place: load a slice of the queries; embed, scale and store it."""
+    queries, hdim, threads, quads = shape.queries, shape.hdim, shape.threads, shape.slice // 4
+    turns, load_pairs = -(-queries * quads // threads), loader_of(embedding.half_split)
+    embeds_query, begin, prepare, embed = embedding.query, embedding.begin, embedding.prepare, embedding.embed
+
+    @cuda.jit(device=True)
+    def fetch_quad(i, values, q_tile, pitch, query_count, first_dim, embedded_dim):
+        quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * threads))
+        row = quad // uint32(quads)
+        dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
+        row_start = advance(q_tile, uint32(row * pitch))
+        x = load_pairs(row_start, dim, uint32(0), row < query_count, embedded_dim, uint32(hdim))
+        values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def place_quad(i, shared, values, buffer, tile, first_dim, table, sizes):
+        quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * threads))
+        row = quad // uint32(quads)
+        x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
+        if embeds_query:
+            dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
+            if row < tile.query_count and dim < sizes.embedded_dim:
+                position = int32(sizes.q_offset + int32(tile.first_query + row))
+                s, t, u, v = prepare(table, position, dim, begin(table, dim), uint32(hdim))
+                x = embed(x, s, t, u, v)
+        scale = sizes.softmax_scale
+        x = make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale)
+        if queries * quads % threads == 0 or quad < uint32(queries * quads):
+            st4(shared, uint32(buffer + uint32(4) * quad), x)
+
+    return repeat(fetch_quad, turns), repeat(place_quad, turns)
+
+
+def scores_sink(shape: Shape) -> Any:
+    """A device function that stores a thread's sums in the tile of scores."""
+    queries, each, scores_at, stride = shape.queries, shape.each, uint32(shape.layout["scores"]), uint32(shape.stride)
+    own = queries * each // shape.lanes  # scores that a thread ends up with
+    together = min(own, each, 4)  # adjacent scores
+
+    @cuda.jit(device=True)
+    def store_scores(shared, sums_of, place):
+        for i in range(own // together):
+            index = uint32(place.member * uint32(own) + uint32(i * together))
+            row = uint32(place.part * uint32(queries) + index // uint32(each))
+            at = uint32(scores_at + row * stride + place.first_key + index % uint32(each))
+            j = i * together
+            if together == 4:
+                st4(shared, at, make_float4(sums_of[j], sums_of[j + 1], sums_of[j + 2], sums_of[j + 3]))
+            elif together == 2:
+                st2(shared, at, sums_of[j], sums_of[j + 1])
+            else:
+                shared[at] = sums_of[i]
+
+    return store_scores
+
+
+def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tuple[Any, Any]:
+    """load_keys: the first values of a stream of keys; score(...) -> the buffer of the queries' slice: the scores of a
+    tile of keys, to shared memory.
+    """
+    queries, hdim, each, keys, step = shape.queries, shape.hdim, shape.each, shape.keys, shape.step
+    width, staged, query_at, ahead = shape.width, shape.slice, uint32(shape.layout["query"]), shape.ahead
+    sliced, sums, key_floats, query_floats = staged < width, queries * each, 4 * each, shape.query_floats
+    embeds_keys, begin, prepare, embed = embedding.keys, embedding.begin, embedding.prepare, embedding.embed
+    load_pairs, store_scores = loader_of(embedding.half_split), scores_sink(shape)
+
+    load_keys = rows_loader(each, load_pairs, hdim)
+
+    @cuda.jit(device=True)
+    def embed_key(i, values, table, first, last_key, dim, begun):
+        position = int32(min(uint32(first + uint32(i)), uint32(last_key - uint32(1))))
+        s, t, u, v = prepare(table, position, dim, begun, uint32(hdim))
+        x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
+        x = embed(x, s, t, u, v)
+        values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
+
+    @cuda.jit(device=True)
+    def multiply_row(i, sums, values, shared, at):
+        x = ld4(shared, uint32(at + uint32(i * staged)))
+        for j in range(each):
+            total = sums[i * each + j]
+            total = x.x * values[4 * j] + total
+            total = x.y * values[4 * j + 1] + total
+            total = x.z * values[4 * j + 2] + total
+            sums[i * each + j] = x.w * values[4 * j + 3] + total
+
+    embed_keys, multiply = repeat(embed_key, each), repeat(multiply_row, queries)
+    reduce = _reduction(sums, shape.lanes)
+
+    @cuda.jit(device=True)
+    def score(
+        shared, k_values, buffer, q_tile, pitch, k_head, k_pitch, tile, tile_start, last_key, thread, table, sizes
+    ):  # fmt: skip
+        embedded_dim = sizes.embedded_dim
+        k_next = cuda.local.array(key_floats, float32)
+        q_values = cuda.local.array(query_floats, float32)
+        sums_of = cuda.local.array(sums, float32)
+        for i in range(sums):
+            sums_of[i] = float32(0.0)
+        key = uint32(tile_start + thread.first_key)
+        slice_start = uint32(0)
+        while slice_start < uint32(width):
+            next_slice = uint32(slice_start + uint32(staged))
+            if sliced:
+                if next_slice >= uint32(width):
+                    next_slice = uint32(0)
+                fetch(q_values, q_tile, pitch, tile.query_count, next_slice, embedded_dim)
+            dim = thread.first_dim
+            while dim < uint32(staged):
+                whole_dim = uint32(slice_start + dim)
+                next_key, next_dim = key, uint32(whole_dim + uint32(step))
+                if next_dim >= uint32(width):
+                    next_key, next_dim = uint32(key + uint32(keys)), thread.first_dim
+                if embeds_keys:
+                    if whole_dim < embedded_dim:
+                        embed_keys(k_values, table, key, last_key, whole_dim, begin(table, whole_dim))
+                if ahead:
+                    load_keys(k_next, k_head, k_pitch, next_key, last_key, next_dim, embedded_dim)
+                    multiply(sums_of, k_values, shared, uint32(buffer + dim))
+                    for i in range(key_floats):
+                        k_values[i] = k_next[i]
+                else:
+                    multiply(sums_of, k_values, shared, uint32(buffer + dim))
+                    load_keys(k_values, k_head, k_pitch, next_key, last_key, next_dim, embedded_dim)
+                dim = uint32(dim + uint32(step))
+            if sliced:
+                buffer = uint32(query_at + uint32(queries * staged) - (buffer - query_at))
+                place(shared, q_values, buffer, tile, next_slice, table, sizes)
+                cuda.syncthreads()
+            slice_start = uint32(slice_start + uint32(staged))
+        reduce(sums_of, thread.lane_id)
+        if not sliced:
+            cuda.syncthreads()
+        store_scores(shared, sums_of, thread)
+        return buffer
+
+    return load_keys, score
