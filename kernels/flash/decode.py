@@ -22,21 +22,21 @@ from .embed import begin, pairs_of, rotate, turns
 from .epilogue import finish, store_statistics
 from .loads import columns, load_rows
 from .mask import bounds_of, mask
-from .schedule import DecodeShape, block_of, query_of
+from .schedule import DecodeShape, Shape, block_of, query_of
 from .softmax import NO_KEY, lane_sum, update
 from .tiles import constant, floats, launch_dependents, op, zero_words
 
 
-def prologue(shape: DecodeShape, store: Any) -> Any:
+def prologue(shape: Shape, store: Any) -> Any:
     """stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query): rotated and scaled queries.
 
     store(shared, row, chunk, values) takes a chunk of 16 bytes; rows behind the last are 0.
     """
     vector, row_chunks, hdim, threads = shape.element.vector, shape.row_chunks, shape.hdim, shape.threads
-    staged = 8 * shape.sets if shape.atoms == "mma" else shape.rows
+    staged = shape.staged_rows
     places = columns(shape, 1, 0, shape.half_split)
     load = load_rows((0,), 1, 1 + shape.half_split, shape.element.size, "ld.global")
-    begun, zero, pairs, rows = begin(shape, 1, 1), constant(vector, 0.0), pairs_of(shape, 1), shape.rows
+    begun, zero, pairs, rows = begin(shape, 1, False), constant(vector, 0.0), pairs_of(shape, 1), shape.rows
 
     @op(floats(vector))
     def embed(b, words, state, rotation, batch, place, chunk, scale):
@@ -71,7 +71,7 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
     """The kernel of a shape, one object for each."""
     atoms = mma_atoms(shape) if shape.atoms == "mma" else fma_atoms(shape)
     lanes, rows, warps, batch_keys, sets = shape.lanes, shape.rows, shape.warps, shape.batch, shape.sets
-    offsets, size = tuple(shape.keys_abreast * i for i in range(shape.batch_rows)), shape.element.size
+    offsets, size = tuple(shape.row_step * i for i in range(shape.batch_rows)), shape.element.size
     load_k = load_rows(offsets, shape.chunks, 1 + shape.half_split, size)
     load_v = load_rows(atoms.values, atoms.value_chunks, 1, size)
     key_places = columns(shape, shape.chunks, lanes, shape.half_split)

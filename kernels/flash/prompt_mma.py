@@ -16,7 +16,7 @@ from ..device.vector import advance
 from ..version import Kernel
 from . import atoms_tile
 from .args import types_of
-from .embed import state_size
+from .embed import begin, state_size
 from .epilogue import store_statistics
 from .loads import columns
 from .mask import bounds_of, mask
@@ -33,7 +33,7 @@ from .prompt import (
     wait_groups,
 )
 from .prompt import place as place_of
-from .prompt_embed import SEEDED_TILES, load_state, rotate_rows
+from .prompt_embed import SEEDED_TILES, rotate_rows
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
 from .tiles import constant, load_shared, part, store_shared, zero_words
 
@@ -42,16 +42,16 @@ def build(shape: PromptShape) -> Any:
     at, rows, tile_keys, keys = shape.layout, shape.rows, shape.tile_keys, shape.warp_keys
     row_warps, row_chunks, stages, ahead = shape.row_warps, shape.row_chunks, shape.stages, shape.ahead
     tile_floats, vector, hdim, fragment = shape.tile_bytes // 4, shape.element.vector, shape.hdim, FRAGMENT_ROWS
-    key_places, value_places = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)  # type: ignore[arg-type]
+    key_places, value_places = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)
     copy, (load_keys, seed, put_keys) = copy_rows(shape), rotate_rows(shape)
     reloads, rotates, alibi, reused = shape.reloads, shape.rotates, shape.embedding == "alibi", ahead < stages
     keys_there, values_there = wait_groups(abs(2 * ahead - 1)), wait_groups(ahead if rotates else 2 * ahead)
-    state_of, kept = load_state(shape), state_size(shape, 1)  # type: ignore[arg-type]
+    state_of, kept = begin(shape, 1), state_size(shape, 1)
     keep_state, kept_state = store_shared(kept), load_shared(kept)
     queries_of = atoms_tile.query_fragments(shape)
     dots, sums_to = atoms_tile.scores(shape), atoms_tile.store_sums(shape)
     add = atoms_tile.accumulate(shape) if shape.weigh == "mma" else atoms_tile.accumulate_fma(shape)
-    masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
+    masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)
     (tops, weigh), scale_acc, scaled = step(keys // 4, (1, 2)), atoms_tile.rescale(hdim // 2), scale_scores(keys // 2)
     held = keys // 2
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
@@ -62,7 +62,7 @@ def build(shape: PromptShape) -> Any:
         constant(2, 0.0),
     )
     sum_rows = lane_sum(2, (1, 2))
-    statistics, done = store_statistics(shape), merge_keys(shape)  # type: ignore[arg-type]
+    statistics, done = store_statistics(shape), merge_keys(shape)
     block, of_rows, end_group = tile_of(rows), query_index(rows), commit
     query, sums, turns_at, row_max_at, row_sum_at = (
         at[name] for name in ("query", "sums", "turns", "row_max", "row_sum")

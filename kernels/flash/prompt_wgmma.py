@@ -19,11 +19,10 @@ from ..version import Kernel
 from . import atoms_wgmma as atoms
 from .args import types_of
 from .atoms_tile import key_offsets, rescale
-from .embed import pairs_of, rotate, state_size, turns
+from .embed import begin, pairs_of, rotate, state_size, turns
 from .loads import columns, load_rows
 from .mask import bounds_of, mask
 from .prompt import SLAB_ROW, WgmmaShape, asked_words, inverse, out_row, place, scale_scores, stage_queries, tile_of
-from .prompt_embed import load_state
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
 from .tiles import (
     I64,
@@ -115,7 +114,7 @@ def build(shape: WgmmaShape) -> Any:
     tops, weigh = step(held // 2, (1, 2))
     scaled = scale_scores(held)
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
-    masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
+    masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
     block, write = tile_of(shape.rows), store_rows(shape)
     init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
@@ -124,8 +123,8 @@ def build(shape: WgmmaShape) -> Any:
     group_floats = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4
 
     ask, stage = stage_queries(shape, query, query_place(shape))
-    no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)  # type: ignore[arg-type]
-    state_of, row_chunks = load_state(shape), shape.row_chunks
+    no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)
+    state_of, row_chunks = begin(shape, 1), shape.row_chunks
 
     @cuda.jit(device=True, forceinline=True)
     def seen_scores(scores, key, lane, seen, scale):
@@ -248,12 +247,12 @@ def rotate_kernel(shape: WgmmaShape) -> tuple[Kernel, int]:
     block_rows = row_step * ROTATED_ROWS
     offsets = tuple(row_step * i for i in range(ROTATED_ROWS))
     load = load_rows(offsets, 1, 1 + shape.half_split, shape.element.size, "ld.global.nc")
-    places, state_of = columns(shape, 1, 0, shape.half_split), load_state(shape)  # type: ignore[arg-type]
-    pairs = pairs_of(shape, 1)  # type: ignore[arg-type]
+    places, state_of = columns(shape, 1, 0, shape.half_split), begin(shape, 1)
+    pairs = pairs_of(shape, 1)
 
     @op(types.void)
     def store(b, pointer, words, state, rotation, batch, row, last, chunk):
-        turned = turns(shape, b, state, rotation, (batch, row, last, chunk, 1), row_step)  # type: ignore[arg-type]
+        turned = turns(shape, b, state, rotation, (batch, row, last, chunk, 1), row_step)
         for number, offset in enumerate(offsets):
             x = rotate(b, shape.element.floats(b, words[4 * number : 4 * number + 4]), next(turned), pairs)
             with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
