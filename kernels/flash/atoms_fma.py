@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from .embed import begin, pairs_of, rotate, turns
+from .embed import pairs_of, rotate, turns
 from .loads import beyond
 from .schedule import WARP, Atoms, DecodeShape
 from .softmax import masks_of, sum_lanes
@@ -180,13 +180,12 @@ def store_sums(shape: DecodeShape) -> Any:
 
 
 def atoms(shape: DecodeShape) -> Atoms:
-    state_of, queries_of = begin(shape, shape.chunks), load_queries(shape)
+    queries_of = load_queries(shape)
     masks = masks_of(first_bit(shape) + shape.rows.bit_length() - 1, WARP.bit_length() - 1)
     offsets = tuple(shape.row_step * i for i in range(shape.batch_rows))
 
     @cuda.jit(device=True, forceinline=True)
-    def prepare(shared, tid, rotation, chunk):
-        state = state_of(rotation, chunk)
+    def prepare(shared, tid, state, chunk):
         cuda.syncthreads()
         return state, queries_of(shared, chunk)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from .embed import begin, pairs_of, rotate, state_size, turns
+from .embed import pairs_of, rotate, state_size, turns
 from .loads import beyond
 from .schedule import Atoms, DecodeShape
 from .tiles import (
@@ -205,12 +205,12 @@ def store_sums(shape: DecodeShape) -> Any:
 def atoms(shape: DecodeShape) -> Atoms:
     """Queries and the rotation's constants stay in shared memory, as the accumulators take the registers."""
     lanes, turns_at, kept, halves = shape.lanes, shape.layout["turns"], state_size(shape, 1), shape.dims // 64
-    state_of, keep_state = begin(shape, 1), store_shared(kept)
+    keep_state = store_shared(kept)
 
     @cuda.jit(device=True, forceinline=True)
-    def prepare(shared, tid, rotation, chunk):
+    def prepare(shared, tid, state, chunk):
         if tid < lanes:
-            keep_state(shared, turns_at + tid * kept, state_of(rotation, chunk))
+            keep_state(shared, turns_at + tid * kept, state)
         cuda.syncthreads()
         return chunk
 

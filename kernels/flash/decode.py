@@ -83,7 +83,7 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
     stage, place, prepare, take = prologue(shape, atoms.store_query), atoms.place, atoms.prepare, atoms.take
     score, weigh, close, sum_rows = atoms.score, atoms.weigh, atoms.close, lane_sum(sets, atoms.masks)
     statistics, max_at, sum_at = store_statistics(shape), shape.layout["row_max"], shape.layout["row_sum"]
-    overlap, ahead = shape.overlap, shape.ahead
+    overlap, ahead, state_of = shape.overlap, shape.ahead, begin(shape, shape.chunks)
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 16)
@@ -97,14 +97,14 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
         k = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
         v = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
         key_at, value_at = key_places(chunk, rotation.rotary_dim), value_places(value_chunk, 0)
-        base = start + warp * batch_keys
+        base, state = start + warp * batch_keys, state_of(rotation, chunk)  # what takes long is asked for first
         k_words, v_words = no_k(), no_v()
         if ahead:
-            if base < end:  # the first batch is asked for before the queries
+            if base < end:
                 k_words = load_k(k, base + slot, end - 1, tensors.k_row, key_at)
                 v_words = load_v(v, base + value_slot, end - 1, tensors.v_row, value_at)
         stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query)
-        prepared = prepare(shared, tid, rotation, chunk)
+        prepared = prepare(shared, tid, state, chunk)
         of_tile = tile * rows + row
         low = bounds(of_tile, end, first_query, batch, head, sizes, rotation)
         both = (low, bounds(of_tile + 8, end, first_query, batch, head, sizes, rotation))

@@ -193,7 +193,7 @@ class Atoms(NamedTuple):
     rescale: Any
     place: Any  # (lane) -> the lane's row and chunk of V, and its row and key of scores
     store_query: Any  # (shared, row, chunk, values) of a rotated query
-    prepare: Any  # (shared, tid, rotation, chunk) -> queries and rotation; the block's barrier behind `store_query`
+    prepare: Any  # (shared, tid, state, chunk) -> queries and rotation; has the barrier behind `store_query`
     take: Any  # (shared, warp, lane, keys, prepared, rotation, (batch, first, last)): the registers of keys are free
     score: Any  # (shared, warp, lane, taken) -> scores
     weigh: Any  # (shared, warp, lane, acc, values, weights) -> acc
