@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from .embed import begin, pairs_of, rotate, turns
+from .embed import pairs_of, rotate, turns
 from .loads import beyond
 from .schedule import WARP, Atoms, DecodeShape
 from .softmax import masks_of, sum_lanes
@@ -46,7 +46,7 @@ def places(shape: DecodeShape) -> Any:
     def place(b, lane):
         slot, chunk = split(shape, b, lane)
         value = b.lshr(chunk, i32(first_bit(shape)))
-        key = b.mul(b.lshr(value, i32(shape.rows.bit_length() - 1)), i32(shape.keys_abreast))
+        key = b.mul(b.lshr(value, i32(shape.rows.bit_length() - 1)), i32(shape.row_step))
         return slot, chunk, b.and_(value, i32(shape.rows - 1)), b.add(key, slot)
 
     return place
@@ -81,7 +81,7 @@ def dot(shape: DecodeShape) -> Any:
     @op(floats(held(shape)))
     def take(b, shared, warp, lane, keys, begun, rotation, where):
         (state, queries), parts, chunk = begun, [], split(shape, b, lane)[1]
-        turned = turns(shape, b, state, rotation, (*where, chunk, shape.chunks), shape.keys_abreast)
+        turned = turns(shape, b, state, rotation, (*where, chunk, shape.chunks), shape.row_step)
         for key in range(shape.batch_rows):
             x = shape.element.floats(b, keys[registers * key : registers * (key + 1)])
             for i in range(shape.elements):
@@ -180,13 +180,12 @@ def store_sums(shape: DecodeShape) -> Any:
 
 
 def atoms(shape: DecodeShape) -> Atoms:
-    state_of, queries_of = begin(shape, shape.chunks, shape.keys_abreast), load_queries(shape)
+    queries_of = load_queries(shape)
     masks = masks_of(first_bit(shape) + shape.rows.bit_length() - 1, WARP.bit_length() - 1)
-    offsets = tuple(shape.keys_abreast * i for i in range(shape.batch_rows))
+    offsets = tuple(shape.row_step * i for i in range(shape.batch_rows))
 
     @cuda.jit(device=True, forceinline=True)
-    def prepare(shared, tid, rotation, chunk):
-        state = state_of(rotation, chunk)
+    def prepare(shared, tid, state, chunk):
         cuda.syncthreads()
         return state, queries_of(shared, chunk)
 

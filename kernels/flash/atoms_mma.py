@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba import cuda, types
 
-from ..device.asm import _asm
-from .embed import begin, pairs_of, rotate, state_size, turns
+from .embed import pairs_of, rotate, state_size, turns
 from .loads import beyond
 from .schedule import Atoms, DecodeShape
 from .tiles import (
@@ -24,6 +22,7 @@ from .tiles import (
     floats,
     i32,
     ints,
+    ldmatrix,
     load_floats,
     op,
     pure,
@@ -36,12 +35,6 @@ from .tiles import (
 
 VALUE_ROWS = (0, 1, 8, 9)  # of lane m, from 2 m on: those of its A fragments
 MASKS = (1, 2)  # of the lanes that share a row of scores
-
-
-def _ldmatrix(b: Any, address: Any) -> list[Any]:
-    text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
-    made = _asm(b, text, "=r,=r,=r,=r,r,~{memory}", ir.LiteralStructType([I32] * 4), [address])
-    return [b.extract_value(made, i) for i in range(4)]
 
 
 @op(ints(4))
@@ -77,7 +70,7 @@ def store_queries(shape: DecodeShape) -> Any:
 
 
 def store_keys(shape: DecodeShape) -> Any:
-    """Rotated and rounded, to the warp's tile: the lane's are rows slot, slot + keys_abreast, ..."""
+    """Rotated and rounded, to the warp's tile: the lane's are rows slot, slot + row_step, ..."""
     pairs, kept, turns_at = pairs_of(shape, 1), state_size(shape, 1), 4 * shape.layout["turns"]
 
     @op(ints(1))
@@ -85,7 +78,7 @@ def store_keys(shape: DecodeShape) -> Any:
         slot, chunk = b.lshr(lane, i32(shape.lanes.bit_length() - 1)), b.and_(lane, i32(shape.lanes - 1))
         state_at = at_float(b, shared, b.mul(chunk, i32(kept)))
         state = load_floats(b, state_at, kept, turns_at)
-        turned = turns(shape, b, state, rotation, (*where, chunk, 1), shape.keys_abreast)
+        turned = turns(shape, b, state, rotation, (*where, chunk, 1), shape.row_step)
         base, outside = _row(b, _tile(b, shared, warp, shape), slot, shape), beyond(shape, b, chunk, 0)
         sync_warp(b)
         for number in range(shape.batch_rows):
@@ -94,7 +87,7 @@ def store_keys(shape: DecodeShape) -> Any:
                 key = [b.select(outside, i32(0), word) for word in key]
             if shape.rotates:
                 key = shape.element.words(b, rotate(b, shape.element.floats(b, key), next(turned), pairs))
-            row = number * shape.keys_abreast
+            row = number * shape.row_step
             place = b.shl(b.xor(b.xor(chunk, slot), i32(row & 7)), i32(4))
             store_words(b, "st.shared", b.add(base, place), key, 2 * shape.dims * row)
         return [slot]
@@ -117,8 +110,8 @@ def scores(shape: DecodeShape) -> Any:
         sync_warp(b)
         for step in range(shape.dims // 16):
             place = [b.shl(b.xor(chunk, i32(2 * step)), i32(4)) for chunk in (key_chunk, query_chunk)]
-            key = _ldmatrix(b, b.add(key_base, place[0]))
-            query = _ldmatrix(b, b.add(query_base, place[1]))
+            key = ldmatrix(b, b.add(key_base, place[0]))
+            query = ldmatrix(b, b.add(query_base, place[1]))
             for half in range(2):
                 chain = total[half][step % chains]
                 total[half][step % chains] = shape.element.mma(b, query, key[2 * half : 2 * half + 2], chain)
@@ -212,12 +205,12 @@ def store_sums(shape: DecodeShape) -> Any:
 def atoms(shape: DecodeShape) -> Atoms:
     """Queries and the rotation's constants stay in shared memory, as the accumulators take the registers."""
     lanes, turns_at, kept, halves = shape.lanes, shape.layout["turns"], state_size(shape, 1), shape.dims // 64
-    state_of, keep_state = begin(shape, 1, shape.keys_abreast), store_shared(kept)
+    keep_state = store_shared(kept)
 
     @cuda.jit(device=True, forceinline=True)
-    def prepare(shared, tid, rotation, chunk):
+    def prepare(shared, tid, state, chunk):
         if tid < lanes:
-            keep_state(shared, turns_at + tid * kept, state_of(rotation, chunk))
+            keep_state(shared, turns_at + tid * kept, state)
         cuda.syncthreads()
         return chunk
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 
-from ..device.asm import _asm
 from .prompt import FRAGMENT_ROWS, SLAB_ROW, PromptShape, bytes_at
-from .tiles import I32, as_words, f32, floats, i32, load_words, op, shuffle, store_words, words
+from .tiles import as_words, f32, floats, i32, ldmatrix, load_words, op, shuffle, store_words, words
 
 STEP = 16  # terms of a product
 
@@ -21,13 +19,6 @@ STEP = 16  # terms of a product
 def key_offsets(keys: int) -> list[int]:
     """Of a lane's scores of a row, from key 2m of the tile on."""
     return [8 * j + i for j in range(keys // 8) for i in range(2)]
-
-
-def _ldmatrix(b: Any, address: Any, offset: int, transposed: bool = False) -> list[Any]:
-    how = ".trans" * transposed
-    text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0, $1, $2, $3}}, [$4+{offset}];"
-    made = _asm(b, text, "=r,=r,=r,=r,r,~{memory}", ir.LiteralStructType([I32] * 4), [address])
-    return [b.extract_value(made, i) for i in range(4)]
 
 
 def _steps(b: Any, base: Any, row: Any, chunk: Any) -> list[Any]:
@@ -51,7 +42,7 @@ def query_fragments(shape: PromptShape) -> Any:
         low, third, fourth = _quarter(b, lane)
         row = b.add(row, b.add(b.shl(third, i32(3)), low))
         places = _steps(b, bytes_at(b, shared, index), row, fourth)
-        fragments = [_ldmatrix(b, places[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
+        fragments = [ldmatrix(b, places[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
         return [word for fragment in fragments for word in fragment]
 
     return load
@@ -70,7 +61,7 @@ def scores(shape: PromptShape) -> Any:
         for step in range(shape.hdim // STEP):
             for pair in range(keys // STEP):
                 offset = step // 4 * slab + STEP * SLAB_ROW * pair
-                key = _ldmatrix(b, places[step % 4], offset)
+                key = ldmatrix(b, places[step % 4], offset)
                 for half in range(2):
                     tile = 2 * pair + half
                     query = queries[4 * step : 4 * step + 4]
@@ -93,7 +84,7 @@ def accumulate(shape: PromptShape) -> Any:
         for pair in range(keys // STEP):
             left = [packed[keys // 8 * row + 2 * pair + half] for half in range(2) for row in range(2)]
             for step in range(shape.hdim // STEP):
-                value = _ldmatrix(b, places[step % 4], step // 4 * slab + STEP * SLAB_ROW * pair, True)
+                value = ldmatrix(b, places[step % 4], step // 4 * slab + STEP * SLAB_ROW * pair, True)
                 for half in range(2):
                     at = slice(8 * step + 4 * half, 8 * step + 4 * half + 4)
                     acc[at] = shape.element.mma(b, left, value[2 * half : 2 * half + 2], acc[at])

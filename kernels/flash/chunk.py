@@ -153,7 +153,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
     copy_keys, copy_values, turn = copy_tile(shape, key_pitch), copy_tile(shape, value_pitch), rotate_tile(shape)
     copy_queries, embed_queries = stage_queries(shape)
     key_places, value_places = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)
-    state_of, keys = begin(shape, 1, step), atoms_tf32.key_offsets(warp_keys)
+    state_of, keys = begin(shape, 1), atoms_tf32.key_offsets(warp_keys)
     dots, add, store_sums = atoms_tf32.scores(shape), atoms_tf32.accumulate(shape), atoms_tf32.store_sums(shape)
     size = shape.hdim // 2
     zero_acc, fresh, zero = constant(size, 0.0), constant(2, NO_KEY), constant(2, 0.0)
@@ -176,7 +176,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
         k = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
         v = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
         key_at, value_at = key_places(chunk, rotation.rotary_dim), value_places(chunk, 0)
-        state, base, k_tile, v_tile = state_of(rotation, chunk), start, cint(0), cint(values_at)
+        base, k_tile, v_tile = start, cint(0), cint(values_at)
         if copies:
             copy_queries(shared, tensors, sizes, batch, head, tile, key_at, row, chunk)
             if base < end:
@@ -184,7 +184,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
                 copy_values(shared, v_tile, v, base, end - 1, tensors.v_row, value_at, row, chunk)
         wait_copies()
         if copies:
-            embed_queries(shared, sizes, rotation, state, batch, tile, first_query, row, chunk)
+            embed_queries(shared, sizes, rotation, state_of(rotation, chunk), batch, tile, first_query, row, chunk)
         of_tile = tile * rows + row_warp * fragment + (lane >> 2)
         low = bounds(of_tile, end, first_query, batch, head, sizes, rotation)
         both = (low, bounds(of_tile + 8, end, first_query, batch, head, sizes, rotation))
@@ -194,6 +194,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
             after = base + tile_keys
             wait_copies()
             if rotates and copies:
+                state = state_of(rotation, chunk)  # here, as registers are full over the loop
                 turn(shared, k_tile, state, rotation, batch, base, end - 1, row, chunk)
             cuda.syncthreads()
             next_k, next_v = key_tile - k_tile, values_at + value_tile - (v_tile - values_at)

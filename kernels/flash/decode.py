@@ -22,21 +22,21 @@ from .embed import begin, pairs_of, rotate, turns
 from .epilogue import finish, store_statistics
 from .loads import columns, load_rows
 from .mask import bounds_of, mask
-from .schedule import DecodeShape, block_of, query_of
+from .schedule import DecodeShape, Shape, block_of, query_of
 from .softmax import NO_KEY, lane_sum, update
 from .tiles import constant, floats, launch_dependents, op, zero_words
 
 
-def prologue(shape: DecodeShape, store: Any) -> Any:
+def prologue(shape: Shape, store: Any) -> Any:
     """stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query): rotated and scaled queries.
 
     store(shared, row, chunk, values) takes a chunk of 16 bytes; rows behind the last are 0.
     """
     vector, row_chunks, hdim, threads = shape.element.vector, shape.row_chunks, shape.hdim, shape.threads
-    staged = 8 * shape.sets if shape.atoms == "mma" else shape.rows
+    staged = shape.staged_rows
     places = columns(shape, 1, 0, shape.half_split)
     load = load_rows((0,), 1, 1 + shape.half_split, shape.element.size, "ld.global")
-    begun, zero, pairs, rows = begin(shape, 1, 1), constant(vector, 0.0), pairs_of(shape, 1), shape.rows
+    begun, zero, pairs, rows = begin(shape, 1, False), constant(vector, 0.0), pairs_of(shape, 1), shape.rows
 
     @op(floats(vector))
     def embed(b, words, state, rotation, batch, place, chunk, scale):
@@ -71,7 +71,7 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
     """The kernel of a shape, one object for each."""
     atoms = mma_atoms(shape) if shape.atoms == "mma" else fma_atoms(shape)
     lanes, rows, warps, batch_keys, sets = shape.lanes, shape.rows, shape.warps, shape.batch, shape.sets
-    offsets, size = tuple(shape.keys_abreast * i for i in range(shape.batch_rows)), shape.element.size
+    offsets, size = tuple(shape.row_step * i for i in range(shape.batch_rows)), shape.element.size
     load_k = load_rows(offsets, shape.chunks, 1 + shape.half_split, size)
     load_v = load_rows(atoms.values, atoms.value_chunks, 1, size)
     key_places = columns(shape, shape.chunks, lanes, shape.half_split)
@@ -83,7 +83,7 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
     stage, place, prepare, take = prologue(shape, atoms.store_query), atoms.place, atoms.prepare, atoms.take
     score, weigh, close, sum_rows = atoms.score, atoms.weigh, atoms.close, lane_sum(sets, atoms.masks)
     statistics, max_at, sum_at = store_statistics(shape), shape.layout["row_max"], shape.layout["row_sum"]
-    overlap, ahead = shape.overlap, shape.ahead
+    overlap, ahead, state_of = shape.overlap, shape.ahead, begin(shape, shape.chunks)
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 16)
@@ -97,14 +97,14 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
         k = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
         v = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
         key_at, value_at = key_places(chunk, rotation.rotary_dim), value_places(value_chunk, 0)
-        base = start + warp * batch_keys
+        base, state = start + warp * batch_keys, state_of(rotation, chunk)  # what takes long is asked for first
         k_words, v_words = no_k(), no_v()
         if ahead:
-            if base < end:  # the first batch is asked for before the queries
+            if base < end:
                 k_words = load_k(k, base + slot, end - 1, tensors.k_row, key_at)
                 v_words = load_v(v, base + value_slot, end - 1, tensors.v_row, value_at)
         stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query)
-        prepared = prepare(shared, tid, rotation, chunk)
+        prepared = prepare(shared, tid, state, chunk)
         of_tile = tile * rows + row
         low = bounds(of_tile, end, first_query, batch, head, sizes, rotation)
         both = (low, bounds(of_tile + 8, end, first_query, batch, head, sizes, rotation))

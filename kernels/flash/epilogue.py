@@ -10,7 +10,7 @@ from numba import cuda, types, uint64
 
 from ..device.vector import advance
 from .dtype import Dtype
-from .schedule import DecodeShape, query_of
+from .schedule import DecodeShape, Shape, query_of
 from .softmax import NO_KEY
 from .tiles import I64, as_floats, as_words, exp2, f32, floats, i32, load_words, maximum, op, store_words
 
@@ -48,7 +48,7 @@ def store_part(b, workspace, place, row, first, state):
         store_words(b, "st.global", b.add(maxima, b.shl(b.zext(row, I64), I64(3))), as_words(b, state[4:]))
 
 
-def store_statistics(shape: DecodeShape) -> Any:
+def store_statistics(shape: Shape) -> Any:
     """store(shared, index, g, values): that of row g of each set of 8, where the shape has that row."""
 
     @op(types.void)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .schedule import DecodeShape
+from .schedule import Shape
 from .tiles import BYTES, I64, i32, ints, load_words, op, smaller, words
 
 STREAM = "ld.global.nc.L1::no_allocate"
 
 
-def columns(shape: DecodeShape, chunks: int, lanes: int, half_split: bool) -> Any:
+def columns(shape: Shape, chunks: int, lanes: int, half_split: bool) -> Any:
     """places(chunk, rotary_dim) -> byte offsets in a row of the pieces of `chunks` chunks, `lanes` from each other."""
     vector, size = shape.element.vector, shape.element.size
 
@@ -58,7 +58,7 @@ def load_rows(rows: tuple[int, ...], chunks: int, pieces: int, size: int, how: s
     return load
 
 
-def beyond(shape: DecodeShape, b: Any, chunk: Any, number: int) -> Any:
+def beyond(shape: Shape, b: Any, chunk: Any, number: int) -> Any:
     """Whether a lane's chunk lies behind hdim; None where none does."""
     if shape.dims == shape.hdim:
         return None

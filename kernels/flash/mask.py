@@ -9,13 +9,13 @@ from typing import Any
 from numba import cuda, float32
 
 from ..device.cint import cint
-from .schedule import DecodeShape, query_of
+from .schedule import Shape, query_of
 from .tiles import FLOAT, f32, floats, i32, negate, op
 
 LOG2_E = math.log2(math.e)
 
 
-def bounds_of(shape: DecodeShape) -> Any:
+def bounds_of(shape: Shape) -> Any:
     """bounds(row, end, first_query, batch, head, sizes, rotation) -> (end of the row's keys, its place, its slope).
 
     A query in front of the first key sees none. The slope is that of scores in base 2.
@@ -38,7 +38,7 @@ def bounds_of(shape: DecodeShape) -> Any:
     return bounds
 
 
-def mask(shape: DecodeShape, rows: int, keys: Sequence[int]) -> Any:
+def mask(shape: Shape, rows: int, keys: Sequence[int]) -> Any:
     """masked(scores, key, bounds): scores of each of `rows` rows with key + `keys`, biased; -inf where not seen."""
 
     @op(floats(rows * len(keys)))

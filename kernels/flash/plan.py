@@ -18,7 +18,7 @@ from .args import Sizes
 from .choose import require_decode, shape_of, splits_of
 from .combine import combine_kernel
 from .decode import decode_kernel
-from .schedule import DecodeShape
+from .schedule import DecodeShape, Shape
 
 H100_SMS = 132  # of plans, which are the same on every machine
 SPLITS = Sizes._fields.index("splits")
@@ -128,8 +128,7 @@ def plan_of(
     capacity: int | None,
 ) -> Plan:
     """The plan of a call; further arguments are those of `decode_plan`."""
-    shape = call.shape
-    given = given_buffers(problem, shape.embedding, shape.dims // 2, tables, positions, lengths, capacity)
+    given = given_buffers(problem, call.shape, tables, positions, lengths, capacity)
     sizes = call.sizes(problem.seq_k, problem.q_offset, given.named("lengths"))
     splits, buffers = sizes[SPLITS], given.buffers
     args = given.arguments(sizes, "part", "maxima")
@@ -166,15 +165,14 @@ class Given:
 
 def given_buffers(
     problem: Problem,
-    embedding: str,
-    pairs: int,
+    shape: Shape,
     tables: tuple[np.ndarray, np.ndarray] | None,
     positions: np.ndarray | None,
     lengths: np.ndarray | None,
     capacity: int | None,
 ) -> Given:
-    """The buffers of a problem; further arguments are those of `decode_plan`. `pairs` are those that have rates."""
-    cache = (problem.batch, problem.kv_heads, capacity or problem.seq_k, problem.hdim)
+    """The buffers of a problem for a kernel of `shape`; further arguments are those of `decode_plan`."""
+    cache, embedding = (problem.batch, problem.kv_heads, capacity or problem.seq_k, problem.hdim), shape.embedding
     buffers = {name: Buffer(cache if name in "kv" else problem.q_shape, problem.dtype) for name in NAMES}
     given = {"positions": (positions, "int32"), "lengths": (lengths, "int32")}
     given |= {"cos": (tables and tables[0], "float32"), "sin": (tables and tables[1], "float32")}
@@ -182,7 +180,8 @@ def given_buffers(
         if values is not None:
             buffers[name] = Buffer(values.shape, dtype, init=partial(np.asarray, values))
     if embedding in ("rates", "positions"):
-        buffers["rates"] = Buffer((pairs, 2), init=partial(rates_of, problem.rotary_dim, pairs))
+        pairs, step = shape.dims // 2, shape.row_step
+        buffers["rates"] = Buffer((2, pairs, 2), init=partial(rates_of, problem.rotary_dim, pairs, step))
     if embedding == "alibi":
         rows = problem.batch * problem.heads
         buffers["slopes"] = Buffer((rows,), init=partial(slopes_of, problem.batch, problem.heads))
@@ -198,9 +197,13 @@ def slopes_of(batch: int, heads: int) -> np.ndarray:
     return np.tile(alibi_slopes(heads), batch).astype(np.float32)
 
 
-def rates_of(rotary_dim: int, pairs: int, base: float = FREQUENCY_BASE) -> np.ndarray:
-    """`rates_of_turning`, with pairs that do not turn behind them: float32[pairs, 2]."""
-    rates = rates_of_turning(rotary_dim, base)
-    padded = np.zeros((max(pairs, len(rates)), 2), np.float32)
-    padded[: len(rates)] = rates
-    return padded
+def rates_of(rotary_dim: int, pairs: int, step: int, base: float = FREQUENCY_BASE) -> np.ndarray:
+    """float32[2, pairs, 2]: `rates_of_turning`, and (cos - 1, sin) of the angle of `step` positions.
+
+    Pairs behind rotary_dim do not turn. In the kernel the steps would take 15 operations a pair before the first batch.
+    """
+    made, turning = np.zeros((2, pairs, 2), np.float32), rotary_dim // 2
+    angle = step * float(base) ** (-np.arange(0, rotary_dim, 2) / max(rotary_dim, 1))
+    made[0, :turning] = rates_of_turning(rotary_dim, base)[:turning]
+    made[1, :turning] = np.stack([-2 * np.sin(angle / 2) ** 2, np.sin(angle)], axis=1)  # cos - 1 would lose digits
+    return made

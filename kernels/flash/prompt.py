@@ -18,10 +18,9 @@ from ..device.vector import advance
 from ..version import SharedLayout
 from .args import Sizes
 from .decode import prologue
-from .dtype import DTYPES, Dtype
 from .embed import pairs_of, rotate, turns
 from .loads import columns, load_rows
-from .schedule import WARP, dims_of, query_of
+from .schedule import ROW_STEPS, WARP, Shape, query_of
 from .tiles import (
     FLOAT,
     I64,
@@ -40,45 +39,11 @@ from .tiles import (
 )
 
 SLAB_DIMS, SLAB_CHUNKS, SLAB_ROW = 64, 8, 128  # a slab's dims, its chunks of 16 bytes and bytes in a row
-ROW_STEPS = 8  # rows of a tile that a thread copies and rotates: `embed` advances no further without a new seed
 FRAGMENT_ROWS = 16  # of queries that a warp multiplies
 
 
-class _Shape:
-    """What both kernels' shapes have: `dtype`, `hdim`, `embedding` (see `embed`) and whether pairs are half-split."""
-
-    dtype: str
-    hdim: int
-    embedding: str
-    atoms = "tiles"
-
-    @property
-    def element(self) -> Dtype:
-        return DTYPES[self.dtype]
-
-    @property
-    def rotates(self) -> bool:
-        return self.embedding not in ("none", "alibi")
-
-    @property
-    def dims(self) -> int:
-        """hdim, up to a power of two: chunks behind hdim are never written nor read."""
-        return dims_of(self.hdim)
-
-    @property
-    def rows_at_once(self) -> int:
-        """Rows of a tile that a thread holds while it rotates them: rows of tables need registers too."""
-        return ROW_STEPS // 2 if self.hdim > 128 and "tables" in self.embedding else ROW_STEPS
-
-    @property
-    def row_chunks(self) -> int:
-        return self.dims // self.element.vector
-
-    lanes = row_chunks
-
-
 @dataclass(frozen=True)
-class PromptShape(_Shape):
+class PromptShape(Shape):
     """A kernel on mma.sync: rows / 16 warps share a tile's queries, `key_warps` of each its keys.
 
     `stages` tiles of keys and of values lie in shared memory; `ahead` of them are asked for before they are needed: all
@@ -118,11 +83,6 @@ class PromptShape(_Shape):
         return WARP * self.row_warps * self.key_warps
 
     @property
-    def row_step(self) -> int:
-        """Rows of a tile from one to the next that a thread copies."""
-        return self.threads // self.row_chunks
-
-    @property
     def tile_keys(self) -> int:
         return ROW_STEPS * self.row_step
 
@@ -157,7 +117,7 @@ class PromptShape(_Shape):
 
 
 @dataclass(frozen=True)
-class WgmmaShape(_Shape):
+class WgmmaShape(Shape):
     """A kernel on wgmma: a warp copies tiles of keys and values, and two warpgroups take 64 rows of queries each.
 
     Keys come rotated; the embedding is that of queries. `tile_keys` by `stages` tiles lie in shared memory.
@@ -171,7 +131,7 @@ class WgmmaShape(_Shape):
     half_split: bool = False
     overlap: bool = True
 
-    rows, threads = 128, 256  # of those who take queries
+    rows = 128
 
     @property
     def name(self) -> str:
@@ -180,9 +140,8 @@ class WgmmaShape(_Shape):
         return f"prompt_wgmma_{self.dtype}_{size}_{self.embedding}{flags}"
 
     @property
-    def row_step(self) -> int:
-        """Rows of a tile from one to the next that a thread loads."""
-        return self.threads // self.row_chunks
+    def threads(self) -> int:
+        return 256
 
     @property
     def slabs(self) -> int:
@@ -279,8 +238,8 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
     count = shape.rows // step
     most = shape.rows_at_once
     batches = [range(first, min(first + most, count)) for first in range(0, count, most)]
-    pairs = pairs_of(shape, 1)  # type: ignore[arg-type]
-    columns_of, rows, pieces = columns(shape, 1, 0, shape.half_split), shape.rows, 1 + shape.half_split  # type: ignore[arg-type]
+    pairs = pairs_of(shape, 1)
+    columns_of, rows, pieces = columns(shape, 1, 0, shape.half_split), shape.rows, 1 + shape.half_split
 
     def batch_of(numbers: range) -> Any:
         offsets = tuple(step * number for number in numbers)
@@ -291,7 +250,7 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
             base, turned = bytes_at(b, shared, i32(index)), None
             if shape.rotates:
                 first = b.add(query, i32(offsets[0]))
-                turned = turns(shape, b, state, rotation, (batch, first, last, chunk, 1), step)  # type: ignore[arg-type]
+                turned = turns(shape, b, state, rotation, (batch, first, last, chunk, 1), step)
             for number, offset in enumerate(offsets):
                 x = words[4 * number : 4 * number + 4]
                 if turned is not None:
@@ -311,7 +270,7 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
             address = where(b, bytes_at(b, shared, i32(index)), row, chunk)
             store_words(b, "st.shared", address, shape.element.words(b, values))
 
-    by_row = prologue(shape, put)  # type: ignore[arg-type]
+    by_row = prologue(shape, put)
 
     none, asks = zero_words(asked_words(shape)), not by_parts
 

@@ -375,9 +375,9 @@ def attend_far(shape: Prompt32Shape) -> Any:
     assert values_at + tile_keys * value_pitch <= shape.layout["barriers"] and shape.threads % chunks == 0
     stage_key, stage_value = stage(shape, key_pitch, False), stage(shape, value_pitch, True)
     dots, add, weighed = atoms_tf32.scores(far), atoms_tf32.accumulate(far), far_softmax(keys // 4, dims // 2)
-    masked = mask(shape, 2, atoms_tf32.key_offsets(keys))  # type: ignore[arg-type]
+    masked = mask(shape, 2, atoms_tf32.key_offsets(keys))
     zero_acc, fresh, zero = (constant(*each) for each in ((dims // 2, 0.0), (2, LOWEST), (2, 0.0)))
-    bounds, q_scale = bounds_of(shape), query_scale(shape)  # type: ignore[arg-type]
+    bounds, q_scale = bounds_of(shape), query_scale(shape)
     write, sum_rows = store_rows(shape), lane_sum(2, (1, 2))
 
     @cuda.jit(device=True, forceinline=True)
@@ -484,7 +484,7 @@ def multiplier(shape: Prompt32Shape) -> Any:
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
     ordered, packed, add, weighed = atoms.by_rows(held), pack(shape), add_sums(sums), softmax(held // 2)
     weights_of, row_sums_of, factors_of, tops_of = part(0, held), part(held, 2), part(held + 2, 2), part(held + 4, 2)
-    masked = mask(shape, 2, key_offsets(keys))  # type: ignore[arg-type]
+    masked = mask(shape, 2, key_offsets(keys))
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
     arrive, wait = atoms.arrive, atoms.wait_barrier
 
@@ -539,7 +539,7 @@ def build(shape: Prompt32Shape) -> Any:
     queries_full, query, group_floats, waits = at.queries_full, at.query, at.group, 4 * groups
     give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
     init, fence, block, write = atoms.init_barrier, atoms.fence_async, tile_of(shape.rows), store_rows(shape)
-    bounds, q_scale, greatest = bounds_of(shape), query_scale(shape), greatest_score(shape)  # type: ignore[arg-type]
+    bounds, q_scale, greatest = bounds_of(shape), query_scale(shape), greatest_score(shape)
     tiles_of, most_score = tiles_of_head(shape), float32(MOST_SCORE)
     copy_all, multiply, attend = copier(shape), multiplier(shape), attend_far(shape)
 

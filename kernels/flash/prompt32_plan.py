@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from .atoms_wgmma import GROUP_ROWS
 from .plan import H100_SMS, embedding_of, given_buffers
 from .prompt import SLAB_DIMS
 from .prompt32 import prompt32_kernel
-from .prompt_embed import prompt_rates
 from .prompt_plan import Prompt
 from .split import SPLIT_THREADS, Prompt32Shape, split_kernel, tile_count
 
@@ -116,11 +114,8 @@ def prompt32_plan(
     call = chosen32(hdim, embedding, half_split and rotary_dim > 0, H100_SMS, *how)
     call = replace(call, shape=replace(call.shape, **fields))
     shape = call.shape
-    given = given_buffers(problem, embedding, shape.dims // 2, tables, positions, None, None)
+    given = given_buffers(problem, shape, tables, positions, None, None)
     buffers = given.buffers
-    if embedding == "rates":
-        pairs = shape.dims // 2
-        buffers["rates"] = Buffer((2, pairs, 2), init=partial(prompt_rates, rotary_dim, pairs, shape.row_step))
     buffers |= {name: Buffer(of) for name, of in call.buffers(problem.seq_k).items()}
     for name, tensor_map in call.maps(problem.seq_k).items():
         buffers[name] = Buffer((MAP_BYTES // 4,), "int32", tensor_map=tensor_map)

@@ -1,52 +1,22 @@
-"""RoPE of prompts: the launch that rotates keys, and how it and queries are embedded.
-
-`rates` of these kernels are float32[2, pairs, 2]: those of `embed`, and (cos - 1, sin) of the angle of `row_step`
-positions. In the kernel they would take 15 operations a pair in front of the first tile.
-"""
+"""RoPE of prompts: the launch that rotates keys."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-import numpy as np
 from numba import cuda, types, uint64
 
-from ..constants import FREQUENCY_BASE
 from ..device.cint import cint
 from ..device.vector import advance
 from ..version import Kernel
-from .args import Rotation, types_of
+from .args import types_of
 from .embed import begin, pairs_of, rotate, turns
 from .loads import columns, load_rows
-from .plan import rates_of
 from .prompt import PromptShape, WgmmaShape
-from .tiles import I64, as_floats, floats, i32, launch_dependents, load_words, op, store_words, wait_for_launch
+from .tiles import i32, launch_dependents, op, store_words, wait_for_launch
 
 ROTATED_ROWS = 4  # of keys that a thread rotates
-
-
-def prompt_rates(rotary_dim: int, pairs: int, row_step: int, base: float = FREQUENCY_BASE) -> np.ndarray:
-    """float32[2, pairs, 2]: rates of all pairs, 0 behind rotary_dim, and the rotation by row_step positions."""
-    angle = np.zeros(pairs)
-    angle[: rotary_dim // 2] = row_step * float(base) ** (-np.arange(0, rotary_dim, 2) / max(rotary_dim, 1))
-    step = np.stack([-2 * np.sin(angle / 2) ** 2, np.sin(angle)], axis=1)  # cos - 1 would lose digits
-    return np.stack([rates_of(rotary_dim, pairs, base), step.astype(np.float32)])
-
-
-def load_state(shape: PromptShape | WgmmaShape) -> Any:
-    """state(rotation, chunk) as that of `embed.begin` for keys `row_step` apart: loads alone."""
-    if shape.embedding != "rates":
-        return begin(shape, 1, shape.row_step)  # type: ignore[arg-type]
-    vector, second = shape.element.vector, 4 * shape.dims
-
-    @op(floats(2 * vector))
-    def state(b, rotation, chunk):
-        address = b.add(Rotation(*rotation).rates, b.zext(b.mul(chunk, i32(4 * vector)), I64))
-        offsets = [offset + 4 * i for offset in (0, second) for i in range(0, vector, 4)]
-        return as_floats(b, [word for at in offsets for word in load_words(b, "ld.global.nc", address, 4, at)])
-
-    return state
 
 
 def rotate_kernel(shape: PromptShape | WgmmaShape) -> tuple[Kernel, int]:
@@ -65,12 +35,12 @@ def _rotate_kernel(shape: PromptShape) -> tuple[Kernel, int]:
     block_rows = row_step * ROTATED_ROWS
     offsets = tuple(row_step * i for i in range(ROTATED_ROWS))
     load = load_rows(offsets, 1, 1 + shape.half_split, shape.element.size, "ld.global.nc")
-    places, state_of = columns(shape, 1, 0, shape.half_split), load_state(shape)  # type: ignore[arg-type]
-    pairs = pairs_of(shape, 1)  # type: ignore[arg-type]
+    places, state_of = columns(shape, 1, 0, shape.half_split), begin(shape, 1)
+    pairs = pairs_of(shape, 1)
 
     @op(types.void)
     def store(b, pointer, words, state, rotation, batch, row, last, chunk):
-        turned = turns(shape, b, state, rotation, (batch, row, last, chunk, 1), row_step)  # type: ignore[arg-type]
+        turned = turns(shape, b, state, rotation, (batch, row, last, chunk, 1), row_step)
         for number, offset in enumerate(offsets):
             x = rotate(b, shape.element.floats(b, words[4 * number : 4 * number + 4]), next(turned), pairs)
             with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):

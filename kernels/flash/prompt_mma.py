@@ -16,6 +16,7 @@ from ..device.vector import advance
 from ..version import Kernel
 from . import atoms_tile
 from .args import types_of
+from .embed import begin
 from .epilogue import store_statistics
 from .loads import columns
 from .mask import bounds_of, mask
@@ -31,7 +32,6 @@ from .prompt import (
     wait_groups,
 )
 from .prompt import place as place_of
-from .prompt_embed import load_state
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
 from .tiles import constant, part, wait_for_launch
 
@@ -40,20 +40,20 @@ def build(shape: PromptShape) -> Any:
     at, rows, tile_keys, keys = shape.layout, shape.rows, shape.tile_keys, shape.warp_keys
     row_warps, row_chunks, stages, ahead = shape.row_warps, shape.row_chunks, shape.stages, shape.ahead
     tile_floats, vector, hdim, fragment = shape.tile_bytes // 4, shape.element.vector, shape.hdim, FRAGMENT_ROWS
-    places, copy, state_of = columns(shape, 1, 0, False), copy_rows(shape), load_state(shape)  # type: ignore[arg-type]
+    places, copy, state_of = columns(shape, 1, 0, False), copy_rows(shape), begin(shape, 1)
     alibi, reused, there = shape.embedding == "alibi", ahead < stages, wait_for_launch
     waits, waits_first = shape.overlap and shape.rotates, shape.overlap and not shape.rotates
     first_there, keys_there, values_there = map(wait_groups, (max(ahead - 1, 0), abs(2 * ahead - 1), 2 * ahead))
     queries_of = atoms_tile.query_fragments(shape)
     dots, sums_to = atoms_tile.scores(shape), atoms_tile.store_sums(shape)
     add = atoms_tile.accumulate(shape) if shape.weigh == "mma" else atoms_tile.accumulate_fma(shape)
-    masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
+    masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)
     (tops, weigh), scale_acc, scaled = step(keys // 4, (1, 2)), atoms_tile.rescale(hdim // 2), scale_scores(keys // 2)
     held = keys // 2
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
     zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
     sum_rows = lane_sum(2, (1, 2))
-    statistics, done = store_statistics(shape), merge_keys(shape)  # type: ignore[arg-type]
+    statistics, done = store_statistics(shape), merge_keys(shape)
     block, of_rows, end_group = tile_of(rows), query_index(rows), commit
     query, sums, row_max_at, row_sum_at = (at[name] for name in ("query", "sums", "row_max", "row_sum"))
     values_at = sums + stages * tile_floats

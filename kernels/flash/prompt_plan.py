@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..version import Buffer, Launch, Plan, Problem
 from .choose import HALF_SINCE, OVERLAP_SINCE
 from .plan import H100_SMS, embedding_of, given_buffers, strides_of
 from .prompt import SLAB_DIMS, PromptShape, WgmmaShape
-from .prompt_embed import prompt_rates, rotate_kernel
+from .prompt_embed import rotate_kernel
 from .prompt_mma import prompt_kernel
 from .prompt_wgmma import THREADS, wgmma_kernel
 
@@ -163,11 +162,8 @@ def prompt_plan(
         call = Prompt(shape_of(problem.dtype, hdim, problem.seq_k, embedding, halves, target), *how)
     shape = replace(call.shape, **fields)
     call = replace(call, shape=shape)
-    given = given_buffers(problem, embedding, shape.dims // 2, tables, positions, lengths, capacity)
+    given = given_buffers(problem, shape, tables, positions, lengths, capacity)
     buffers, strides = given.buffers, given.strides
-    if embedding == "rates":
-        pairs = shape.dims // 2
-        buffers["rates"] = Buffer((2, pairs, 2), init=partial(prompt_rates, rotary_dim, pairs, shape.row_step))
     args = given.arguments(call.sizes(problem.seq_k, problem.q_offset, given.named("lengths")), "q", "q")
     keys = ("k", strides[1])
     if shape.rotates:

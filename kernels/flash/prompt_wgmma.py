@@ -18,10 +18,9 @@ from ..version import Kernel
 from . import atoms_wgmma as atoms
 from .args import types_of
 from .atoms_tile import key_offsets, rescale
-from .embed import state_size
+from .embed import begin, state_size
 from .mask import bounds_of, mask
 from .prompt import SLAB_ROW, WgmmaShape, asked_words, inverse, out_row, place, scale_scores, stage_queries, tile_of
-from .prompt_embed import load_state
 from .softmax import FULL_MASK, NO_KEY, lane_sum, step
 from .tiles import (
     I64,
@@ -111,7 +110,7 @@ def build(shape: WgmmaShape) -> Any:
     tops, weigh = step(held // 2, (1, 2))
     scaled = scale_scores(held)
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
-    masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)  # type: ignore[arg-type]
+    masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
     block, write = tile_of(shape.rows), store_rows(shape)
     init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
@@ -120,8 +119,8 @@ def build(shape: WgmmaShape) -> Any:
     group_floats = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4
 
     ask, stage = stage_queries(shape, query, query_place(shape))
-    no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)  # type: ignore[arg-type]
-    state_of, row_chunks = load_state(shape), shape.row_chunks
+    no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)
+    state_of, row_chunks = begin(shape, 1), shape.row_chunks
 
     @cuda.jit(device=True, forceinline=True)
     def seen_scores(scores, key, lane, seen, scale):

@@ -18,6 +18,7 @@ from .dtype import DTYPES, Dtype
 
 WARP = 32
 LEAST_DIMS = 64
+ROW_STEPS = 8  # rows of a tile that a thread copies and rotates: `embed` advances no further without a new seed
 MMA_KEYS = 16  # of a batch on tensor cores, and 8 rows of queries in a fragment
 
 
@@ -25,8 +26,67 @@ def dims_of(hdim: int) -> int:
     return max(LEAST_DIMS, 1 << (hdim - 1).bit_length())
 
 
+class Shape:
+    """What all shapes have; `rows` of queries make a tile, and for `embedding` see `embed`."""
+
+    dtype: str
+    hdim: int
+    rows: int
+    embedding: str
+    half_split: bool
+    atoms: str = "tiles"
+
+    @property
+    def quick(self) -> bool:
+        """Angles to 4e-6, which rounding of half precision hides: tensor cores leave the rotation no time for more."""
+        return self.atoms == "mma"
+
+    @property
+    def threads(self) -> int:
+        """Those of a block that take queries."""
+        raise NotImplementedError
+
+    @property
+    def element(self) -> Dtype:
+        return DTYPES[self.dtype]
+
+    @property
+    def rotates(self) -> bool:
+        return self.embedding not in ("none", "alibi")
+
+    @property
+    def dims(self) -> int:
+        """hdim, up to a power of two: what lies behind hdim counts nothing."""
+        return dims_of(self.hdim)
+
+    @property
+    def row_chunks(self) -> int:
+        """Chunks of 16 bytes in a row of keys."""
+        return self.dims // self.element.vector
+
+    @property
+    def lanes(self) -> int:
+        """Threads that share a row, a chunk each at a time."""
+        return self.row_chunks
+
+    @property
+    def row_step(self) -> int:
+        """Rows of keys from one of a thread to its next."""
+        return self.threads // self.lanes
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows of a tile that a thread holds while it rotates them: rows of tables need registers too."""
+        return ROW_STEPS // 2 if self.hdim > 128 and "tables" in self.embedding else ROW_STEPS
+
+    @property
+    def staged_rows(self) -> int:
+        """Rows of queries in shared memory, those behind the last zeros."""
+        return self.rows
+
+
 @dataclass(frozen=True)
-class DecodeShape:
+class DecodeShape(Shape):
     """A decode kernel. `rows` of queries, a power of two; `batch_rows` keys that a lane loads at a time.
 
     atoms: "fma", or "mma" in half precision. blocks: how many an SM holds, which bounds the registers.
@@ -54,26 +114,8 @@ class DecodeShape:
         return f"decode_{self.atoms}_{self.dtype}_{size}_{self.embedding}{flags}"
 
     @property
-    def rotates(self) -> bool:
-        return self.embedding not in ("none", "alibi")
-
-    @property
-    def element(self) -> Dtype:
-        return DTYPES[self.dtype]
-
-    @property
     def threads(self) -> int:
         return WARP * self.warps
-
-    @property
-    def dims(self) -> int:
-        """hdim, up to a power of two: lanes behind hdim read again what others do, and count nothing."""
-        return dims_of(self.hdim)
-
-    @property
-    def row_chunks(self) -> int:
-        """Chunks of 16 bytes in a row of keys."""
-        return self.dims // self.element.vector
 
     @property
     def lanes(self) -> int:
@@ -86,13 +128,14 @@ class DecodeShape:
         return self.row_chunks // self.lanes
 
     @property
-    def keys_abreast(self) -> int:
+    def row_step(self) -> int:
+        """Keys that the lanes of a warp have at once: from one of a lane to its next."""
         return WARP // self.lanes
 
     @property
     def batch(self) -> int:
         """Keys that a warp takes at a time."""
-        return self.batch_rows * self.keys_abreast
+        return self.batch_rows * self.row_step
 
     @property
     def elements(self) -> int:
@@ -108,6 +151,10 @@ class DecodeShape:
     def row_pitch(self) -> int:
         """Floats from one row of a warp's accumulators to the next in shared memory."""
         return self.dims + 8 * (self.atoms == "mma")
+
+    @property
+    def staged_rows(self) -> int:
+        return 8 * self.sets if self.atoms == "mma" else self.rows
 
     @property
     def query_rows(self) -> int:
@@ -146,7 +193,7 @@ class Atoms(NamedTuple):
     rescale: Any
     place: Any  # (lane) -> the lane's row and chunk of V, and its row and key of scores
     store_query: Any  # (shared, row, chunk, values) of a rotated query
-    prepare: Any  # (shared, tid, rotation, chunk) -> queries and rotation; the block's barrier behind `store_query`
+    prepare: Any  # (shared, tid, state, chunk) -> queries and rotation; has the barrier behind `store_query`
     take: Any  # (shared, warp, lane, keys, prepared, rotation, (batch, first, last)): the registers of keys are free
     score: Any  # (shared, warp, lane, taken) -> scores
     weigh: Any  # (shared, warp, lane, acc, values, weights) -> acc

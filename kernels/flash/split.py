@@ -27,8 +27,8 @@ from .args import types_of
 from .dtype import DTYPES
 from .embed import begin, pairs_of, rotate, turns
 from .loads import columns, load_rows
-from .prompt import ROW_STEPS, SLAB_DIMS, SLAB_ROW, _Shape
-from .prompt_embed import load_state
+from .prompt import SLAB_DIMS, SLAB_ROW
+from .schedule import ROW_STEPS, Shape
 from .tiles import (
     FLOAT,
     I32,
@@ -52,7 +52,7 @@ SPREAD = 2.0**-3  # of neighbours in a scaled tile: 2^-25, the step of float16 n
 
 
 @dataclass(frozen=True)
-class Prompt32Shape(_Shape):
+class Prompt32Shape(Shape):
     """A float32 prompt on wgmma: `groups` warpgroups take 64 rows of queries each, `stages` tiles lie in shared memory.
 
     Half-split pairs lie in the order of `loads`.
@@ -73,7 +73,7 @@ class Prompt32Shape(_Shape):
         return f"prompt_parts_float32_d{self.hdim}_g{self.groups}_s{self.stages}_{self.embedding}{pairs}"
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> int:  # type: ignore[override]
         return 64 * self.groups
 
     @property
@@ -173,9 +173,9 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
     offsets = tuple(row_step * i for i in range(ROW_STEPS))
     load = load_rows(offsets, 1, 1 + half_split, 4, "ld.global.nc")
     load_v = load_rows(offsets, 1, 1, 4, "ld.global.nc")
-    places, places_v = columns(shape, 1, 0, half_split), columns(shape, 1, 0, False)  # type: ignore[arg-type]
-    state_of = load_state(shape) if embedding == "rates" else begin(shape, 1, row_step)  # type: ignore[arg-type]
-    pairs, none, rotates = pairs_of(shape, 1), zero_words(4 * ROW_STEPS), shape.rotates  # type: ignore[arg-type]
+    places, places_v = columns(shape, 1, 0, half_split), columns(shape, 1, 0, False)
+    state_of = begin(shape, 1)
+    pairs, none, rotates = pairs_of(shape, 1), zero_words(4 * ROW_STEPS), shape.rotates
     least, most, top = uint32(LEAST), uint32(MOST), uint32(127 + TOP)
 
     @op(floats(4 * ROW_STEPS))
@@ -184,7 +184,7 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
 
     @op(floats(4 * ROW_STEPS))
     def rotated(b, words, state, rotation, batch, place, last, chunk):
-        turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), row_step)  # type: ignore[arg-type]
+        turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), row_step)
         x, made = as_floats(b, words), []
         for i in range(ROW_STEPS):
             made += rotate(b, x[4 * i : 4 * i + 4], next(turned), pairs)

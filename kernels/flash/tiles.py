@@ -114,6 +114,14 @@ def store_words(b: Any, how: str, address: Any, values: Sequence[Any], offset: i
     _asm(b, text, ",".join([where] + ["r"] * count + ["~{memory}"]), VOID, [address, *values])
 
 
+def ldmatrix(b: Any, address: Any, offset: int = 0, transposed: bool = False) -> list[Any]:
+    """Four 8 x 8 matrices of halves in shared memory; lane l gives the address of row l % 8 of matrix l // 8."""
+    how = ".trans" * transposed
+    text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0, $1, $2, $3}}, [$4+{offset}];"
+    made = _asm(b, text, "=r,=r,=r,=r,r,~{memory}", ir.LiteralStructType([I32] * 4), [address])
+    return [b.extract_value(made, i) for i in range(4)]
+
+
 def at_float(b: Any, address: Any, index: Any) -> Any:
     return b.add(address, b.shl(index, i32(2)))
 

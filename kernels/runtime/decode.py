@@ -41,7 +41,7 @@ def values_of(
 class Caller:
     """What calls of a signature on a device have in common."""
 
-    turns: tuple[int, int] | None = None  # the pairs and positions of rates, where these are not those of every kernel
+    turns: tuple[int, int]  # the pairs and positions of the rates
     kept: Any = None  # what a call has beside, where no call has its own
 
     def __init__(self, q: torch.Tensor, tensors: Tensors, settled: Settled, index: int) -> None:
@@ -92,6 +92,7 @@ class Decoder(Caller):
             self.call = Decode(shape_of(dtype, *of_shape), *how)
         first, second = self.call.launches(splits=2)
         self.launches, self.hdim = [self.prepared(each, (), MOVING) for each in (first, second)], hdim
+        self.turns = self.call.shape.dims // 2, self.call.shape.row_step
         self._last: tuple[Any, ...] = (None,)  # seq_k, and what follows of it
 
     def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:

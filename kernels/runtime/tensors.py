@@ -17,8 +17,8 @@ from ..flash.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
 from ..flash.chunk_plan import chosen as chosen_chunk
 from ..flash.plan import rates_of, slopes_of
 from ..flash.prompt32_plan import pays32
-from ..flash.prompt_embed import prompt_rates
 from ..rope.modes import mode
+from ..rope.v8 import rates_of_turning
 from ..v8 import PLAIN, attend, require_problem
 from ..v8.launch import MOST_ROW_STRIDE, MOST_STRIDE, power_of_two, require_stride
 from ..v8.wgmma import workspace
@@ -185,7 +185,7 @@ def _others(
 ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """The last of the values, from "cos" on, and what their addresses are of.
 
-    `count` is that of the states, `turns` the pairs and positions of the rates where they are those of prompts.
+    `count` is that of the states, `turns` the pairs and step of the rates where they are those of `flash`.
     """
     cos, sin, positions, slopes, _ = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
     rates = states = k_embedded = None
@@ -250,12 +250,12 @@ def _prepare(
         ready: Caller | _Ready | Unsupported
         if chunks(q, k, tensors, settled, device):
             ready = Decoder(q, k, tensors, settled, device)
-            ready.kept = _kept_others(q, k, tensors, settled)
         elif splits_floats(q, k, tensors, settled):
             ready = Prompter32(q, k, tensors, settled, device)
-            ready.kept = _kept_others(q, k, tensors, settled, ready.turns)
         else:
             ready = _compile(q, k, tensors, settled, device)
+        if not isinstance(ready, _Ready):
+            ready.kept = _kept_others(q, k, tensors, settled, ready.turns)
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
     settled.launches[planned_keys(k.shape[2])] = ready
@@ -404,12 +404,12 @@ def _say_copy(name: str, why: str) -> None:
         warnings.warn(f"{PACKAGE} copies {name} on each call: {why}", stacklevel=level)  # the line that calls the op
 
 
-def _rates(rotary_dim: int, base: float, device: torch.device, turns: Any) -> torch.Tensor:
+def _rates(rotary_dim: int, base: float, device: torch.device, turns: tuple[int, int] | None) -> torch.Tensor:
     if turns:
-        pairs, row_step = turns
-        make = functools.partial(prompt_rates, rotary_dim, pairs, row_step, base)
-        return resident.table(("turns", rotary_dim, base, pairs, row_step), device, make)
-    return resident.table(("rates", rotary_dim, base), device, lambda: rates_of(rotary_dim, MOST_DIMS // 2, base))
+        make = functools.partial(rates_of, rotary_dim, *turns, base)
+    else:
+        make = functools.partial(rates_of_turning, rotary_dim, base)
+    return resident.table(("rates", rotary_dim, base, turns), device, make)
 
 
 def _default_slopes(heads: int, batch: int, device: torch.device) -> torch.Tensor:

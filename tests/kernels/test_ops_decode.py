@@ -1,7 +1,6 @@
 """Decode calls of the ops on a card that is made up: what they hand to the kernels, and which calls they take."""
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,8 @@ class Card:
         for i, (field, kind) in enumerate(zip(NAMES, self.kernels[name].parameters, strict=True)):
             cell = CELLS[C_FORMATS.get(str(kind), "Q")]
             given[field] = ctypes.cast(pointers[i], ctypes.POINTER(cell))[0]
-        given["grid"] = tuple(ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:3])
+        *grid, given["threads"] = ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:4]
+        given["grid"] = tuple(grid)
         if name.startswith("combine"):
             before = self.launched[-1]
             assert all(given[field] == before[field] for field in NAMES)
@@ -61,8 +61,22 @@ class Card:
         return 0
 
 
-def attend_as(given: dict[str, Any], batch: int, rates_of: Callable[[int, int], torch.Tensor], **moved: Any) -> None:
-    """Attention over the memory that the arguments of a launch tell of; `moved` are tensors that it reads elsewhere."""
+def rates_in(given: dict[str, Any], hdim: int, pairs: int, threads: int, size: int) -> torch.Tensor:
+    """Half turns a position of each pair; the table also has the rotation from one row of a thread to its next."""
+    all_pairs = max(64, 1 << (hdim - 1).bit_length()) // 2
+    rates, step = at(given["rates"], (2, all_pairs, 2), (2 * all_pairs, 2, 1)).double()
+    rates = rates.sum(-1)
+    by = np.pi * rates * (threads // min(threads, 2 * all_pairs * size // 16))
+    torch.testing.assert_close(step, torch.stack((by.cos() - 1, by.sin()), -1), atol=3e-7, rtol=0)
+    assert not rates[pairs:].any()
+    return rates[:pairs]
+
+
+def attend_as(given: dict[str, Any], batch: int, threads: int, **moved: Any) -> None:
+    """Attention over the memory that the arguments of a launch tell of; `moved` are tensors that it reads elsewhere.
+
+    `threads` share the rows of a tile of keys.
+    """
     parts = given["kernel"].split("_")
     dtype, hdim = getattr(torch, parts[2]), int(parts[3][1:])
     kv_heads, seq_q, seq_k = given["kv_heads"], given["seq_q"], given["seq_k"]
@@ -79,7 +93,7 @@ def attend_as(given: dict[str, Any], batch: int, rates_of: Callable[[int, int], 
     if "tables" in parts:
         cos, sin = (at(given[x], (given["rows"], pairs), (given["pitch"], 1)) for x in ("cos", "sin"))
     elif pairs:
-        angle = np.pi * torch.arange(1200)[:, None] * rates_of(hdim, pairs)
+        angle = np.pi * torch.arange(1200)[:, None] * rates_in(given, hdim, pairs, threads, dtype.itemsize)
         cos, sin = angle.cos().float(), angle.sin().float()
     if {"positions", "placed"} & {*parts}:
         positions = at(given["positions"], (batch, places), (given["turn_batch"], 1), np.int32)
@@ -101,18 +115,13 @@ def compute(given: dict[str, Any]) -> None:
     assert heads == given["kv_heads"] * given["tiles"]
     assert (splits - 1) * given["split_keys"] < given["seq_k"] <= splits * given["split_keys"]
 
-    def rates_of(hdim: int, pairs: int) -> torch.Tensor:
-        rates = at(given["rates"], (hdim // 2, 2), (2, 1)).double().sum(-1)
-        assert not rates[pairs:].any()
-        return rates[:pairs]
-
     if splits > 1:
         _, _, _, hdim, rows, *_ = given["kernel"].split("_")
         floats = splits * heads * batch * int(rows[1:])
         at(given["part"], (floats * int(hdim[1:]),), (1,)).fill_(torch.nan)
         at(given["maxima"], (floats * 2,), (1,)).fill_(torch.nan)
         assert given["maxima"] == given["part"] + 4 * floats * int(hdim[1:])
-    attend_as(given, batch, rates_of)
+    attend_as(given, batch, given["threads"] if given["kernel"].startswith("chunk") else 32)
 
 
 @pytest.fixture

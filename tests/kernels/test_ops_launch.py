@@ -19,7 +19,6 @@ from torch.autograd import forward_ad
 import kernels
 from kernels import Problem, Unsupported, alibi_attention, attention, rope_attention
 from kernels.constants import require
-from kernels.flash.choose import MOST_DIMS
 from kernels.runtime import arguments, cache, gpu, prepared, resident, tensors, torch_op
 from kernels.runtime import compile as compiler
 from kernels.runtime.arguments import Asked, Tensors
@@ -382,7 +381,7 @@ def test_a_captured_launch_reads_what_it_read_then(card: Card, monkeypatch: pyte
 def test_tables_beyond_what_is_kept_belong_to_their_call(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     q = normal(1, 2, 3, 8)
     exact = [rope_attention(q, q, q, base=base) for base in (10.0, 20.0, 30.0)]
-    monkeypatch.setattr(resident, "MOST_BYTES", 4 * 8 * MOST_DIMS // 2)  # four bases; there are three
+    monkeypatch.setattr(resident, "MOST_BYTES", 4 * 32)  # tables of four bases; there are three
     bases = (10.0, 40.0, 50.0, 20.0, 50.0, 30.0)
     outs = {base: rope_attention(q, q, q, base=base) for base in bases}
     assert len(resident._tables) == 4

@@ -80,15 +80,7 @@ class PromptCard(Card):
             of, address = self.maps[given["k_map"]]
             assert of.sizes == (hdim, seq_k, kv_heads, batch) and address == key
 
-        def rates_of(hdim: int, pairs: int) -> torch.Tensor:
-            all_pairs = max(64, 1 << (hdim - 1).bit_length()) // 2
-            rates, step = at(given["rates"], (2, all_pairs, 2), (2 * all_pairs, 2, 1)).double()
-            rates = rates.sum(-1)
-            by = np.pi * rates * (256 // (all_pairs // (2 if parts[1] == "parts" else 4)))
-            torch.testing.assert_close(step, torch.stack((by.cos() - 1, by.sin()), -1), atol=3e-7, rtol=0)
-            return rates[:pairs]
-
-        attend_as(given, batch, rates_of, **moved)
+        attend_as(given, batch, 256, **moved)
 
     def require_parts(self, given: dict[str, Any], dims: int) -> None:
         """That both launches have the same arguments, the first fills all parts, and the maps are of them."""
