@@ -96,7 +96,7 @@ def test_studies_that_were_measured_again_apart_meet_in_their_last_common_run(fo
     e = Evidence.load(folder)
     found = e.time(BASE, study="log")[512] / e.time(BASE, study="controlled")[512]
     assert found.value == pytest.approx(2 / 3)
-    assert found.about.sources == ("timings of log, run 20260101T000000Z", "timings of controlled, run 20260101T000000Z")
+    assert found.about.sources == tuple(f"timings of {name}, run 20260101T000000Z" for name in ("log", "controlled"))
 
 
 def test_what_the_run_before_said_counts_where_the_code_is_the_same(folder: Path) -> None:
