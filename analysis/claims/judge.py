@@ -89,10 +89,10 @@ def judge(test: Test, place: Place, condition: str) -> Row:
             row["reason"] = (
                 "the interval straddles the bounds" if measured.known else "a single process has no interval"
             )
-    used = dict.fromkeys(source for each in (*place.bounds, measured) for source in each.sources)
+    used = dict.fromkeys(source for each in (*place.bounds, measured) for source in each.about.sources)
     if not any(source.startswith(("timings", "counters")) for source in used):
         row["condition"] = ""
-    stale = [f"stale: {', '.join(measured.stale)}"] if measured.stale else []
+    stale = [f"stale: {', '.join(measured.about.stale)}"] if measured.about.stale else []
     return {**row, "evidence": "; ".join([*used, *stale])}
 
 

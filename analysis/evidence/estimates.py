@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -137,60 +137,23 @@ def _joined(operation: Operation, left: Sample | float, right: Sample | float) -
     )
 
 
+def _calculates(operation: Operation, swap: bool = False) -> Callable[[Any, Any], Any]:
+    return lambda self, other: self._with(operation, other, swap)
+
+
+def _compares(above: bool, equal: bool = False) -> Callable[[Any, Any], Comparison]:
+    return lambda self, bound: self._compared(bound, above, equal)
+
+
 class Arithmetic:
-    """Sums, products, quotients and comparisons, of a number or of several, and what they are from."""
+    """Sums, products, quotients and comparisons, of a number or of several, by `_with` and `_compared`."""
 
-    about: About
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return self.about.sources
-
-    @property
-    def stale(self) -> tuple[str, ...]:
-        return self.about.stale
-
-    def _with(self, operation: Operation, other: Any, swap: bool = False) -> Self:
-        raise NotImplementedError
-
-    def _compared(self, bound: Any, above: bool, equal: bool = False) -> Comparison:
-        raise NotImplementedError
-
-    def __add__(self, other: Any) -> Self:
-        return self._with(ADD, other)
-
-    def __sub__(self, other: Any) -> Self:
-        return self._with(SUBTRACT, other)
-
-    def __mul__(self, other: Any) -> Self:
-        return self._with(MULTIPLY, other)
-
-    def __truediv__(self, other: Any) -> Self:
-        return self._with(DIVIDE, other)
-
-    def __radd__(self, other: float) -> Self:
-        return self._with(ADD, other, swap=True)
-
-    def __rsub__(self, other: float) -> Self:
-        return self._with(SUBTRACT, other, swap=True)
-
-    def __rmul__(self, other: float) -> Self:
-        return self._with(MULTIPLY, other, swap=True)
-
-    def __rtruediv__(self, other: float) -> Self:
-        return self._with(DIVIDE, other, swap=True)
-
-    def __gt__(self, bound: Any) -> Comparison:
-        return self._compared(bound, above=True)
-
-    def __lt__(self, bound: Any) -> Comparison:
-        return self._compared(bound, above=False)
-
-    def __ge__(self, bound: Any) -> Comparison:
-        return self._compared(bound, above=True, equal=True)
-
-    def __le__(self, bound: Any) -> Comparison:
-        return self._compared(bound, above=False, equal=True)
+    __add__, __radd__ = _calculates(ADD), _calculates(ADD, swap=True)
+    __sub__, __rsub__ = _calculates(SUBTRACT), _calculates(SUBTRACT, swap=True)
+    __mul__, __rmul__ = _calculates(MULTIPLY), _calculates(MULTIPLY, swap=True)
+    __truediv__, __rtruediv__ = _calculates(DIVIDE), _calculates(DIVIDE, swap=True)
+    __gt__, __ge__ = _compares(above=True), _compares(above=True, equal=True)
+    __lt__, __le__ = _compares(above=False), _compares(above=False, equal=True)
 
 
 @dataclass(frozen=True, eq=False)

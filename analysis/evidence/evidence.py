@@ -30,7 +30,6 @@ from ..record import published
 from ..record.files import DATA, REFERENCE, DataError, gpu_folder, read_json
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
-from .interval import covers
 from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
 from .load import Groups, Record
 from .study import Check, Study
@@ -107,7 +106,7 @@ class Evidence:
 
     def covers(self, timer: str = "device_warm") -> str:
         """What the intervals of a timer cover, for captions: "95 % interval ..."."""
-        return covers(self.record.pools, timer)
+        return "for another run" if timer in self.record.pools else "within one run"
 
     # ------------------------------------------------------------ times
 

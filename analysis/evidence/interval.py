@@ -38,11 +38,6 @@ def pool_of(pools: Mapping[str, Pool], timer: str, us: float | None = None) -> P
     return pools.get(timer) if us is None else pools.get(sized(timer, us), pools.get(timer))
 
 
-def covers(pools: Mapping[str, Pool], timer: str) -> str:
-    """What the intervals of a timer cover, for captions: "95 % interval ..."."""
-    return "for another run" if timer in pools else "within one run"
-
-
 def half_width(variance: Any, n: Any, pool: Pool | None = None, gain: float = 1.0) -> Any:
     """Half an interval, from the variance between `n` processes, two or more: floats, or arrays of one shape.
 

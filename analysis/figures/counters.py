@@ -1,7 +1,5 @@
 """What the hardware counters show: what warps wait for, and how near the emulator's counts come."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Decode: time and error of a step by the number of keys, with raw keys that are rotated as they are read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The figure of the front page: three results at head dim 2048, published beside measured."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

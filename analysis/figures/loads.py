@@ -1,7 +1,5 @@
 """Sinusoidal V5 beside two baselines, by the authors' own times and by ours: four floats a load make the difference."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from ..evidence import Evidence

@@ -1,7 +1,5 @@
 """Pictures of how the hardware shares out work: floats in sectors, blocks in waves, words in banks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ downwards: global memory, the launches that embed, where the host waits, the lau
 what is counted of a call with the first version of the strip.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Mapping, Sequence

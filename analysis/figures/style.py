@@ -1,7 +1,5 @@
 """What the figures share: palette, canvas, ticks, legends."""
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """From Phase 4 of the half-precision report over four steps on tensor cores, beside cuDNN and flash."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from ..evidence import Evidence

@@ -1,7 +1,5 @@
 """What happens when during one call: kernels, and the host that waits and launches again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """How a cluster of V8 shares a tile of queries, and what one of its blocks does when: drawings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """V7 over separate kernels by the number of heads: it wins where these need a wave of blocks more than V7."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from ..evidence import Evidence

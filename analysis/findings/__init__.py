@@ -9,8 +9,6 @@ A sentence has the numbers of one card, the reference by default, whichever card
 checks say how that compares. `python -m analysis findings --gpu X` evaluates all of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """What several chapters ask of the evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from kernels import VERSIONS

@@ -1,7 +1,5 @@
 """Decode: RoPE on the read of a cache of raw keys."""
 
-from __future__ import annotations
-
 from kernels import Problem
 
 from ..claims.rope import DECODING

@@ -1,7 +1,5 @@
 """The front page: three findings of one number each."""
 
-from __future__ import annotations
-
 from statistics import median
 
 from ..evidence import Evidence

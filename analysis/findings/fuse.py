@@ -1,7 +1,5 @@
 """Should I fuse? Full fusion beside a hybrid and separate kernels of the same core, by dtype and shape."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The steps of half precision: why Phase 4 gains and Phase 6 loses."""
 
-from __future__ import annotations
-
 from ..evidence import Estimates, Evidence
 from . import Says, checks, faster, finding, numbers, slower, ties
 from .common import times

@@ -1,7 +1,5 @@
 """How much of a ratio is the language: versions beside their controls in CUDA C++."""
 
-from __future__ import annotations
-
 from kernels import VERSIONS, Problem
 from kernels.checking.check import supports
 

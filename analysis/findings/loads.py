@@ -1,7 +1,5 @@
 """The 2x that was four floats: sinusoidal V5."""
 
-from __future__ import annotations
-
 from ..evidence import Estimates, Evidence, said
 from ..measure.studies import MAIN
 from . import Says, checks, faster, finding, not_faster, numbers, of_values, slower, ties

@@ -1,7 +1,5 @@
 """Ten things the documents disagree on, or explain otherwise than the hardware does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..claims.measures import DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent

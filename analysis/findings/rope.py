@@ -1,7 +1,5 @@
 """The steps of RoPE: why each gains or loses. Numbers are of head dim 2048."""
 
-from __future__ import annotations
-
 from ..evidence import Evidence
 from . import Says, checks, faster, finding, not_faster, not_slower, numbers, slower
 from .common import across, times

@@ -1,7 +1,5 @@
 """The problem and its arithmetic."""
 
-from __future__ import annotations
-
 import math
 
 from kernels import Problem

@@ -1,7 +1,5 @@
 """Tensor cores in an afternoon? The half-precision report's Phase 6, and what it calls Phase 7."""
 
-from __future__ import annotations
-
 from kernels import Problem
 
 from ..evidence import Estimates, Evidence, said

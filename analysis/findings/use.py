@@ -1,7 +1,5 @@
 """Use it: how fast the op is, what a call costs, and what it promises."""
 
-from __future__ import annotations
-
 import statistics
 
 from kernels import Problem, Unsupported

@@ -1,7 +1,5 @@
 """Can RoPE be fused? V8."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The test that NaN always passes: NaN, a wide tolerance, a race."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The winner that won by a wave: RoPE's V7."""
 
-from __future__ import annotations
-
 from ..evidence import Evidence
 from ..measure.studies import AUTHORS_SMS, MAIN
 from ..models.waves import (

@@ -86,7 +86,7 @@ def test_processes_are_compared_with_themselves(folder: Path) -> None:
     assert f"{found}" == "2.00×" and f"{found:slower}" == "−50 %" and f"{e.time(OTHER):.1}" == "14.1 µs"
     assert e.speedup(OTHER, BASE, problem=PROBLEM)[PROBLEM].value == pytest.approx(2)
     assert f"{e.share_closed(BASE, OTHER, OTHER)}" == "100 %"
-    assert found.sources == ("timings of log, run 20260101T000000Z",)
+    assert found.about.sources == ("timings of log, run 20260101T000000Z",)
 
 
 def test_studies_that_were_measured_again_apart_meet_in_their_last_common_run(folder: Path) -> None:
@@ -96,7 +96,7 @@ def test_studies_that_were_measured_again_apart_meet_in_their_last_common_run(fo
     e = Evidence.load(folder)
     found = e.time(BASE, study="log")[512] / e.time(BASE, study="controlled")[512]
     assert found.value == pytest.approx(2 / 3)
-    assert found.sources == ("timings of log, run 20260101T000000Z", "timings of controlled, run 20260101T000000Z")
+    assert found.about.sources == tuple(f"timings of {name}, run 20260101T000000Z" for name in ("log", "controlled"))
 
 
 def test_what_the_run_before_said_counts_where_the_code_is_the_same(folder: Path) -> None:
