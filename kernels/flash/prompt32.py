@@ -83,39 +83,39 @@ def _scores_text(shape: Prompt32Shape, query: int, key: int) -> str:
     return text + "wgmma.fence.sync.aligned;" + products + "wgmma.commit_group.sync.aligned;"
 
 
-def _sums_text(shape: Prompt32Shape, first: int, weights: int, value: int) -> str:
+def _sums_text(shape: Prompt32Shape, first: int, weights: int, value: int, half: int) -> str:
     """Of all high parts of weights, then all low ones, from operand `weights` on."""
     steps, keys = shape.tile_keys // STEP, shape.tile_keys
-    low_at = shape.tile_bytes // 2
+    low_at, begins = shape.tile_bytes // 2, half * shape.sum_dims // SLAB_DIMS * keys * SLAB_ROW
     text = atoms._steps(
-        "dv", value, [low_at * part + step * STEP * SLAB_ROW for part in range(2) for step in range(steps)]
+        "dv", value, [begins + low_at * part + step * STEP * SLAB_ROW for part in range(2) for step in range(steps)]
     )
-    total, products = atoms._registers(first, shape.dims // 2), ""
+    total, products = atoms._registers(first, shape.sum_dims // 2), ""
     for weight, part_of in ((0, 1), (1, 0), (0, 0)):
         for step in range(steps):
             how = "add" if products else "new"
             products += (
-                f"wgmma.mma_async.sync.aligned.m64n{shape.dims}k16.f32.f16.f16 "
+                f"wgmma.mma_async.sync.aligned.m64n{shape.sum_dims}k16.f32.f16.f16 "
                 f"{total}, {atoms._registers(weights + keys // 4 * weight + 4 * step, 4)}, "
                 f"dv{steps * part_of + step}, {how}, 1, 1, 1;"
             )
     return text + "wgmma.fence.sync.aligned;" + products + "wgmma.commit_group.sync.aligned;"
 
 
-def start(shape: Prompt32Shape, scores: bool, sums: bool) -> Any:
+def start(shape: Prompt32Shape, scores: bool, sums: bool, half: int = 0) -> Any:
     """start(shared, query, key, weights, value): scores, then weights times values, nobody's before a wait.
 
-    Two groups of products, or one of them; indices of the tiles in shared memory.
+    Two groups of products, or one of them; indices of the tiles in shared memory. `half`: which `sum_dims` of values.
     """
     held = shape.tile_keys // 2
-    first, count = scores * held, scores * held + sums * shape.dims // 2
+    first, count = scores * held, scores * held + sums * shape.sum_dims // 2
 
     @op(floats(count))
     def started(b, shared, query, key, weights, value):
         operands = [atoms._descriptor(b, bytes_at(b, shared, index), 0) for index in (query, key)]
         operands.append(atoms._descriptor(b, bytes_at(b, shared, value), SLAB_ROW * shape.tile_keys))
         text = _scores_text(shape, count, count + 1) if scores else ""
-        text += _sums_text(shape, first, count + 3, count + 2) if sums else ""
+        text += _sums_text(shape, first, count + 3, count + 2, half) if sums else ""
         constraints = ["=&f"] * count + ["l"] * 3 + ["r"] * (held * sums)
         return atoms._run(b, atoms._whole(text), constraints, count, [*operands, *weights[: held * sums]])
 
@@ -150,6 +150,16 @@ def add_sums(count: int) -> Any:
         return [b.fma(x, factors[i >> 1 & 1], y) for i, (x, y) in enumerate(zip(acc, sums))]
 
     return added
+
+
+def join(shape: Prompt32Shape) -> Any:
+    """joined(first, second) -> sums of all dims: of the first `sum_dims`, and of others where there are any."""
+
+    @op(floats(shape.dims // 2))
+    def joined(b, first, second):
+        return [*first, *second][: shape.dims // 2]
+
+    return joined
 
 
 def softmax(each: int) -> Any:
@@ -478,7 +488,8 @@ def multiplier(shape: Prompt32Shape) -> Any:
     at, keys, stages = _Places(shape), shape.tile_keys, shape.stages
     (keys_full, keys_empty, values_full, values_empty), queries_full = at.barriers, at.queries_full
     keys_at, values_at, tile_floats = at.keys, at.values, at.tile
-    held, sums = keys // 2, shape.dims // 2
+    held, sums, wide = keys // 2, shape.sum_dims // 2, shape.dims > shape.sum_dims
+    second, all_there, joined = start(shape, False, True, int(wide)), atoms.wait(held + sums, 0), join(shape)
     first, both, last = (start(shape, *which) for which in ((True, False), (True, True), (False, True)))
     scores_of, sums_of = part(0, held), part(held, sums)
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
@@ -505,7 +516,7 @@ def multiplier(shape: Prompt32Shape) -> Any:
         if lane == 0:
             arrive(shared, keys_empty)
         made = weighed(seen_scores(scores, cint(0), lane, seen), fresh(), zero(), own, k_scale, v_scale)
-        acc, p = zero_acc(), packed(weights_of(made))
+        acc, more, p = zero_acc(), zero_acc(), packed(weights_of(made))
         while number < tiles:
             after, parity_after = turn + 1, parity
             if after == stages:
@@ -513,22 +524,34 @@ def multiplier(shape: Prompt32Shape) -> Any:
             k_scale, v_scale = load_scale(scales, k_scales + number), load_scale(scales, v_scales + number)
             wait(shared, values_full + 2 * turn, parity)
             wait(shared, keys_full + 2 * after, parity_after)
-            started = both(shared, queries, keys_at + after * tile_floats, p, values_at + turn * tile_floats)
-            scores, product = scores_there(scores_of(started)), sums_of(started)
+            value, factors = values_at + turn * tile_floats, factors_of(made)
+            started = both(shared, queries, keys_at + after * tile_floats, p, value)
+            if wide:
+                started = all_there(started)
+                scores, acc = scores_of(started), add(acc, factors, sums_of(started))
+                product = second(shared, 0, 0, p, value)
+            else:
+                scores, product = scores_there(scores_of(started)), sums_of(started)
             if lane == 0:
                 arrive(shared, keys_empty + 2 * after)
-            factors, scores = factors_of(made), seen_scores(scores, number * keys, lane, seen)
+            scores = seen_scores(scores, number * keys, lane, seen)
             made = weighed(scores, tops_of(made), row_sums_of(made), own, k_scale, v_scale)
             product = sums_there(product)
             if lane == 0:
                 arrive(shared, values_empty + 2 * turn)
             p = packed(weights_of(made))
-            acc = add(acc, factors, product)
+            if wide:
+                more = add(more, factors, product)
+            else:
+                acc = add(acc, factors, product)
             turn, parity = after, parity_after
             number += 1
         wait(shared, values_full + 2 * turn, parity)
-        product = sums_there(last(shared, 0, 0, p, values_at + turn * tile_floats))
-        return add(acc, factors_of(made), product), sum_rows(row_sums_of(made))
+        value, factors = values_at + turn * tile_floats, factors_of(made)
+        acc = add(acc, factors, sums_there(last(shared, 0, 0, p, value)))
+        if wide:
+            more = add(more, factors, sums_there(second(shared, 0, 0, p, value)))
+        return joined(acc, more), sum_rows(row_sums_of(made))
 
     return multiply
 
