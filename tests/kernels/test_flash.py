@@ -334,7 +334,8 @@ def built() -> Iterator[Any]:
         prompt = prompt_plan.shape_of("float16", hdim, 4096, name, halves, "sm_90")
         yield pytest.param(prompt_kernel, prompt, marks=DEEP)
         yield pytest.param(wgmma_kernel, prompt_plan.wgmma_shape("float16", hdim, name, halves), marks=DEEP)
-    for (hdim, groups), name in product((*product((64, 96, 128), (1, 2)), (192, 1)), ("none", "rates", "placed_tables")):
+    prompts32 = *product((64, 96, 128), (1, 2)), (192, 1)
+    for (hdim, groups), name in product(prompts32, ("none", "rates", "placed_tables")):
         for build in (split_kernel, prompt32_kernel):
             yield pytest.param(build, Prompt32Shape(hdim, groups, embedding=name), marks=DEEP)
 
