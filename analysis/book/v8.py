@@ -8,6 +8,7 @@ from .. import figures
 from ..evidence import Evidence
 from ..evidence.origin import measured_on
 from ..figures.style import Plot
+from ..findings import AUDITED, committed
 from ..measure.studies import MAIN
 from ..models import steps
 
@@ -20,7 +21,8 @@ def idea(e: Evidence) -> Plot:
 
 
 def tile(e: Evidence) -> Plot:
-    """What one block does when, with the times of its parts where those were measured."""
-    searched = steps.shapes(e)
-    source = measured_on(e.card, searched[["commit", "measured_at"]].to_dict("records"))
+    """What one block does when, with the times of its parts, of the audited card where this one has not all of them."""
+    of = e if len(steps.cuts(steps.shapes(e))) > len(steps.CUTS) else committed(AUDITED)
+    searched = steps.shapes(of)
+    source = measured_on(of.card, searched[["commit", "measured_at"]].to_dict("records"))
     return figures.v8_tile(steps.cuts(searched), source)

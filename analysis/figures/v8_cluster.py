@@ -97,7 +97,7 @@ COSTS = (  # where they stand, the part left out, what it is called
 
 
 def v8_tile(parts: pd.DataFrame, source: Source) -> Plot:
-    """What one block does with a tile of keys. `parts`: of `steps.cuts`, at one problem; may be empty."""
+    """What one block does with a tile of keys. `parts`: of `steps.cuts`, at one problem."""
     us = parts.set_index("part")["median_us"]
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
     with canvas("Most of a tile's time is copying and waiting", height=4.8, width=NARROW) as (figure, (axis,)):
@@ -115,14 +115,11 @@ def v8_tile(parts: pd.DataFrame, source: Source) -> Plot:
         for name, start in SENT:
             axis.annotate("", (2.85, start), (2.45, start), arrowprops={**ARROW, "color": PALETTE[3]})
             axis.text(2.9, start, name, va="center", fontsize=8.5, color=PALETTE[3])
-        if "the kernel" in us:
-            for y, cut, name in COSTS:
-                if CUTS[cut] in us:
-                    saved = f"{name}: {us['the kernel'] - us[CUTS[cut]]:.2f} µs"
-                    axis.text(2.6, y, saved, va="center", fontsize=8.5)
-            if CUTS["copies_alone"] in us:
-                left = f"{us[CUTS['copies_alone']]:.1f} of {us['the kernel']:.1f} µs"
-                axis.text(0, 10.2, f"copies and exchanges alone: {left}", va="center", fontsize=9, fontweight="bold")
+        for y, cut, name in COSTS:
+            saved = f"{name}: {us['the kernel'] - us[CUTS[cut]]:.2f} µs"
+            axis.text(2.6, y, saved, va="center", fontsize=8.5)
+        left = f"{us[CUTS['copies_alone']]:.1f} of {us['the kernel']:.1f} µs"
+        axis.text(0, 10.2, f"copies and exchanges alone: {left}", va="center", fontsize=9, fontweight="bold")
     return Plot(
         "v8-tile",
         figure,
@@ -132,5 +129,5 @@ def v8_tile(parts: pd.DataFrame, source: Source) -> Plot:
         "softmax of its own rows, send the weights, multiply them by V, store. It waits three times: for K, for the "
         "parts, for V and the weights.",
         parts,
-        computed("drawn") + (Source() if parts.empty else source),
+        computed("drawn") + source,
     )

@@ -29,6 +29,7 @@ HOLDS, DIFFERS, OPEN, NOT_MEASURED = BADGES = (
 Numbers = Mapping[str, Any]
 Says = tuple[Numbers, Comparison]  # of a card: the numbers of a sentence, and whether its comparisons hold
 UNKNOWN = Comparison.exact(None)
+AUDITED = "nvidia-h200"  # the card of a past audit that no command repeats
 HOPPER = "nvidia-h100-80gb-hbm3"  # the card of decode and of half-precision prompts, which the reference lacks
 
 

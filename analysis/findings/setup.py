@@ -7,7 +7,7 @@ from kernels import Problem
 from ..evidence import Evidence
 from ..measure.studies import MAIN
 from ..record.text import number
-from . import Says, checks, faster, finding, not_faster, numbers, slower
+from . import Says, checks, faster, finding, not_faster, numbers, of_values, slower
 from .common import times
 
 SEPARATE, V7 = "rope_separate", "rope_v7"
@@ -34,5 +34,5 @@ and V7 does not win by this clock either.""")
 def wait(e: Evidence) -> Says:
     device, timed = (e.speedup(V7, over=SEPARATE, timer=timer) for timer in ("device_warm", "launched"))
     return numbers(v7=times(timed.at(128))), checks(
-        slower(device), faster(timed.at(128)), not_faster(timed.at(2048, 4096, 8192))
+        slower(device), faster(timed.at(128)), of_values(not_faster(timed.at(2048, 4096, 8192)))
     )

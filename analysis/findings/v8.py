@@ -12,7 +12,7 @@ from ..models import profiles, steps
 from ..models.advice import decoding, starved
 from ..models.rivals import BEYOND, V8, beside_one_graph, rivals, v8_time
 from ..record.text import number
-from . import Says, checks, faster, finding, not_faster, not_slower, numbers, slower
+from . import AUDITED, Says, checks, faster, finding, not_faster, not_slower, numbers, slower
 from .common import times
 
 FULL, HYBRID, SEPARATE = FUSIONS
@@ -114,6 +114,7 @@ def tiles(e: Evidence) -> Says:
     "v8-cuts",
     """Without any product or rotation the kernel still takes {copies} of its time. The rotations alone, which the
 documents found so expensive, take {rotations}.""",
+    card=AUDITED,
 )
 def cuts(e: Evidence) -> Says:
     searched = steps.shapes(e)

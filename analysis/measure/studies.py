@@ -358,7 +358,10 @@ CHUNKS = (
     (1, 32, 8, 32, 32768, 128, 128, True), (2, 32, 8, 24, 2000, 128, 128, True), (1, 64, 8, 9, 16384, 128, 128, True),
     (1, 16, 16, 64, 1024, 64, 64, True),
 )  # fmt: skip
-GROUPED_PROMPTS = ((1, 32, 8, 2048, 2048, 128, 128, True), (1, 32, 8, 2048, 2048, 64, 64, True))
+MODEL_PROMPTS = (
+    (1, 32, 8, 2048, 2048, 128, 128, True), (1, 32, 8, 2048, 2048, 64, 64, True),
+    (1, 16, 16, 2048, 2048, 192, 192, False), (1, 16, 8, 4096, 4096, 256, 256, True),
+)  # fmt: skip
 
 
 def _prompts(everywhere: Sequence[Problem]) -> Study:
@@ -369,7 +372,7 @@ def _prompts(everywhere: Sequence[Problem]) -> Study:
 
     chunks, beside = made(CHUNKS), ("rope_v8", *ONE_GRAPH)
     long = (problem for problem in everywhere if min(problem.seq_q, problem.seq_k) >= 256 and problem.hdim <= 128)
-    prompts = *(problem for problem in long if problem not in chunks), *made(GROUPED_PROMPTS)
+    prompts = *(problem for problem in long if problem not in chunks), *made(MODEL_PROMPTS)
     parts = (("rope_prompt32", *beside), prompts), (("rope_chunk", *beside), chunks)
     return Study("prompts", "Prompts in float32, and chunks of queries against many keys", ("device_warm",), parts)
 

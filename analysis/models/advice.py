@@ -11,6 +11,7 @@ from kernels import Problem
 from kernels.constants import MUST_BE, require
 from kernels.flash.choose import MOST_QUERIES
 from kernels.flash.prompt_plan import prompt_plan
+from kernels.runtime.classes import Call
 from kernels.v8 import require_problem, wgmma_shape
 
 from ..evidence import Evidence
@@ -130,10 +131,45 @@ def advise(problem: Problem, gpu: str | None = None) -> str:
                            for name, each in over.items())  # fmt: skip
         lines.append(f"  {described(other)}: full fusion takes {us[FULL].value:,.1f} µs, {others}; sizes within "
                      f"{factors[other]:.2g}×")  # fmt: skip
-    return "\n".join(lines)
+    return "\n".join(lines + by_own_kernels(problem, gpu))
 
 
-PROMPT, BESIDE = "rope_prompt", {"torch_rope_half_cudnn": "cuDNN", "torch_rope_half_flash": "flash"}
+BESIDE = {
+    "half_prompts": {
+        "torch_rope_half_cudnn": "compiled RoPE and cuDNN",
+        "torch_rope_half_flash": "compiled RoPE and flash",
+    },
+    "prompts": {"rope_v8": "rope_v8", "torch_rope_one_graph": "RoPE and attention as one graph"},
+    "split_keys": {"torch_rope_one_graph": "RoPE and attention as one graph"},
+}
+
+
+def timed_beside(e: Evidence, problem: Problem, version: str, study: str) -> list[str]:
+    """A line for each of the nearest problems of a study that have a version's time, with its peers there."""
+    single = problem.dtype == "float32"
+    alike = [other for other in e.study(study).problems("rope") if (other.dtype == "float32") is single]
+    us = {other: e.time(version, study=study, problem=other)[other] for other in alike}
+    lines = []
+    for other in nearest(problem, filter(us.get, us)):
+        found = (e.speedup(version, over=peer, study=study, problem=other)[other] for peer in BESIDE[study])
+        over = zip(BESIDE[study].values(), found)
+        beside = ", ".join(f"{name} {each.value:.2f} times as long" for name, each in over if each)
+        lines.append(f"  {described(other)}: {us[other].value:,.1f} µs; {beside}")
+    return lines
+
+
+def by_own_kernels(problem: Problem, gpu: str | None) -> list[str]:
+    """What the op runs in float32 where that is not V8, and its times at the nearest shapes."""
+    kind = Call(problem).served("sm_90")[0]
+    if kind == "v8":
+        return []
+    version, study = f"rope_{kind}", "split_keys" if kind == "decode" else "prompts"
+    says = f"rope_attention runs none of these here but {version}"
+    try:
+        e = card_with(study, gpu)
+    except DataError:
+        return [f"{says}, which was not timed on {gpu or 'any card'}."]
+    return [f"{says}. The nearest on the {e.card}:", *timed_beside(e, problem, version, study)]
 
 
 def half_advice(problem: Problem, gpu: str | None = None) -> str:
@@ -145,15 +181,9 @@ def half_advice(problem: Problem, gpu: str | None = None) -> str:
         return "Fuse it: rope_attention decodes, and reads and rotates each key once for all heads that share it."
     kernel = prompt_plan(problem, "sm_90").launches[-1].kernel.name.split("_")[1]
     how = {"mma": "mma.sync", "wgmma": "wgmma"}[kernel] + ", with keys rotated by a launch before"
-    study = "half_prompts"
-    e = card_with(study, gpu)
-    lines = [f"Fuse it: rope_attention takes it by {how}. The nearest measured prompts on the {e.card}:"]
-    for other in nearest(problem, (other for other in e.study(study).problems("rope") if other.dtype == "float16")):
-        us = e.time(PROMPT, study=study, problem=other)[other]
-        over = {name: e.speedup(PROMPT, over=peer, study=study, problem=other)[other] for peer, name in BESIDE.items()}
-        beside = ", ".join(f"compiled RoPE and {name} {each.value:.2f} times as long" for name, each in over.items())
-        lines.append(f"  {described(other)}: {us.value:,.1f} µs; {beside}")
-    return "\n".join(lines)
+    e = card_with("half_prompts", gpu)
+    line = f"Fuse it: rope_attention takes it by {how}. The nearest measured prompts on the {e.card}:"
+    return "\n".join([line, *timed_beside(e, problem, "rope_prompt", "half_prompts")])
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,23 +15,11 @@ def shapes(e: Evidence) -> Table:
     rows = []
     for problem in SHAPES:
         blocks = problem.heads * problem.seq_q
-        rows.append(
-            (
-                str(problem.hdim),
-                f"{problem.heads} × {problem.seq_q}",
-                number(megabytes(problem), digits=2),
-                str(blocks),
-                *(number(blocks / each, digits=1) for each in (AUTHORS_SMS, sms)),
-            )
-        )
-    header = (
-        "head dim",
-        "heads × tokens",
-        "MB",
-        "blocks",
-        "per SM, theirs",
-        f"per SM, {e.card.removeprefix('NVIDIA ')}",
-    )
+        per_sm = (number(blocks / each, digits=1) for each in (AUTHORS_SMS, sms))
+        size = f"{problem.heads} × {problem.seq_q}", number(megabytes(problem), digits=2)
+        rows.append((str(problem.hdim), *size, str(blocks), *per_sm))
+    here = f"per SM, {e.card.removeprefix('NVIDIA ')}"
+    header = ("head dim", "heads × tokens", "MB", "blocks", "per SM, theirs", here)
     caption = (
         "One call. MB: Q, K, V and the output in float32, each moved once. Blocks: one per query and head, as in most "
         f"kernels of the log. The last two columns divide them by the {AUTHORS_SMS} SMs of their card and the {sms} of "

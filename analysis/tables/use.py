@@ -41,7 +41,7 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
             label(problem),
             lines(time_cell(v8_time(e, problem, peer.study if peer else "")), _elsewhere(e, problem)),
             _alternative(peer, problem in whole) if peer else NOTHING,
-            lines(ratio(peer.over), _loss(peer)) if peer else NOTHING,
+            lines(ratio(peer.over), mark("slower", "wrong") * (peer.over.value * TIE < 1)) if peer else NOTHING,
             number(floor(problem, e.gpu), digits=1),
             factor(relative_error(e, problem, peer.study if peer else "")),
         )
@@ -70,10 +70,6 @@ def _elsewhere(e: Evidence, problem: Problem) -> str:
         return ""
     times = (e.time(version, study=study, problem=problem)[problem] for study in ("prompts", "split_keys"))
     return small(f"the op: {version}, {next((f'{us.value:.1f}' for us in times if us), 'not timed')}")
-
-
-def _loss(peer: Rival) -> str:
-    return mark("slower", "wrong") if peer.over.value * TIE < 1 else ""
 
 
 def op_times(e: Evidence) -> Table | Missing:
@@ -106,11 +102,10 @@ def op_times(e: Evidence) -> Table | Missing:
 
 def _called(row: Row) -> str:
     """How a call differs from the kernel's own: pairs, where angles come from, how tensors lie."""
+    modes = {"rates": "", "rates_positions": "positions", "tables_positions": "tables and positions"}
     differs = [
         "" if row["interleaved"] else "half-split pairs",
-        {"rates": "", "rates_positions": "positions", "tables_positions": "tables and positions"}.get(
-            row["mode"], row["mode"]
-        ),
+        modes.get(row["mode"], row["mode"]),
         "" if row["layout"] == "contiguous" else f"{row['layout']} tensors",
     ]
     return ", ".join(filter(None, differs)) or "interleaved pairs"

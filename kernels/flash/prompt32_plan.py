@@ -18,9 +18,9 @@ from .prompt32 import prompt32_kernel
 from .prompt_plan import Prompt
 from .split import SPLIT_THREADS, Prompt32Shape, split_kernel, tile_count
 
-MOST_DIMS, DIMS_STEP = 128, 16
+MOST_DIMS, DIMS_STEP = 256, 16
 FAMILIES = ("attention", "rope")
-LEAST_ROWS, MOST_ROWS = 256, 1 << 22  # the latter as a grid has 65,535 blocks in a dim
+LEAST_ROWS, LEAST_WIDE_ROWS, MOST_ROWS = 256, 1024, 1 << 22  # the last as a grid has 65,535 blocks in a dim
 
 
 def require_prompt32(family: str, hdim: int, rotary_dim: int, half_split: bool, target: str) -> None:
@@ -79,7 +79,8 @@ def pays32(
         require_prompt32(family, hdim, rotary_dim, half_split, target)
     except Unsupported:
         return False
-    return not by_length and scale > 0 and min(seq_q, seq_k) >= LEAST_ROWS and batch * heads * seq_q <= MOST_ROWS
+    least = LEAST_ROWS if hdim <= 128 else LEAST_WIDE_ROWS
+    return not by_length and scale > 0 and min(seq_q, seq_k) >= least and batch * heads * seq_q <= MOST_ROWS
 
 
 def chosen32(
@@ -87,11 +88,13 @@ def chosen32(
 ) -> Prompt32:
     """The call with 64 rows a block while these fit on the card at once, twice where causal; 128 rows beyond.
 
+    With more than 128 dims, shared memory and registers hold 64 rows.
+
     `how` are the last fields of `Prompt32`: causal, scale.
     """
     call = Prompt32(Prompt32Shape(hdim, 1, 2, embedding, half_split), batch, heads, kv_heads, seq_q, *how)
     few = call.tiles * kv_heads * batch <= sms * (1 + call.causal)
-    return call if few else replace(call, shape=replace(call.shape, groups=2))
+    return call if few or hdim > 128 else replace(call, shape=replace(call.shape, groups=2))
 
 
 def prompt32_plan(

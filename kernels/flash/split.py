@@ -4,7 +4,8 @@ A block takes a tile of rows of one head of Q, K or V, rotates what is to be rot
 two that brings its largest element to 2^14 .. 2^15. Each element becomes `high + low`, two float16: 22 bits or more,
 and 2^-40 of the largest element where that is more. So the tile needs values that are not far apart: among four
 neighbours in a row, and among a thread's rows of each dim, the largest is 0 or at least 2^-17 of the tile's largest.
-Any other tile, one with NaN or infinities, or with values beyond 2^60, is kept as float32 and has an infinite scale.
+Any other tile, one with NaN or infinities, or with values beyond 2^60, is kept as float32 and has an infinite scale;
+so is one of Q or K beyond 2^9, as 22 bits of large scores show in their weights.
 
 Parts: a row has all high parts and then all low parts, in the bytes of its float32 row of `dims` elements.
 """
@@ -46,7 +47,7 @@ from .tiles import (
 HALF = DTYPES["float16"]
 SPLIT_THREADS, SPLIT_WARPS = 256, 8
 TOP = 14  # exponent of the largest element of a scaled tile
-LEAST, MOST = 127 - 60, 127 + 60  # biased exponents of the largest element of a tile
+LEAST, MOST, MOST_SCORED = 127 - 60, 127 + 60, 127 + 8  # biased exponents of the largest element, the last of Q or K
 UNSPLIT = float32(np.inf)  # the scale of a tile that is kept as it is
 SPREAD = 2.0**-3  # of neighbours in a scaled tile: 2^-25, the step of float16 near 0, is 2^-22 of that
 
@@ -84,6 +85,11 @@ class Prompt32Shape(Shape):
     def tile_keys(self) -> int:
         """Rows that share a scale, too: those that a block splits."""
         return ROW_STEPS * self.row_step
+
+    @property
+    def sum_dims(self) -> int:
+        """Of values that are weighed at once: registers hold no more sums. With 256 dims they spill all the same."""
+        return min(self.dims, 128)
 
     @property
     def slabs(self) -> int:
@@ -176,7 +182,7 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
     places, places_v = columns(shape, 1, 0, half_split), columns(shape, 1, 0, False)
     state_of = begin(shape, 1)
     pairs, none, rotates = pairs_of(shape, 1), zero_words(4 * ROW_STEPS), shape.rotates
-    least, most, top = uint32(LEAST), uint32(MOST), uint32(127 + TOP)
+    least, most, scored, top = uint32(LEAST), uint32(MOST), uint32(MOST_SCORED), uint32(127 + TOP)
 
     @op(floats(4 * ROW_STEPS))
     def as_they_are(b, words):
@@ -255,7 +261,7 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
             clamped = max(exponent, least)
             far = uint32(1)
             factor = float32(1.0)
-            if exponent <= most:
+            if exponent <= (scored if embeds else most):
                 factor = float_of((uint32(127) + top - clamped) << uint32(23))
                 far = spreads(x, factor)
             far = warp_largest(far)

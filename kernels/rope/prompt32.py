@@ -23,6 +23,6 @@ from ..version import Plan, Problem, register
     beyond=True,
 )
 def rope_prompt32(problem: Problem, target: str) -> Plan:
-    """Plan float32 with up to 128 dims. Raises: Unsupported."""
+    """Plan float32 with up to 256 dims. Raises: Unsupported."""
     require(problem.family == "rope", "family", problem.family, "rope")
     return prompt32_plan(problem, target)

@@ -303,7 +303,7 @@ def test_a_combine_that_does_not_see_all_splits_is_wrong() -> None:
         ("mma", {"dtype": "float32"}, {}, "dtype is float32"),
         ("mma", {"rotary_dim": 12}, {"half_split": True}, "rotary_dim is 12; it must be a multiple of 8 where half"),
         ("mma", {}, {"target": "sm_75"}, "half precision needs compute capability 8.0, this GPU has sm_75"),
-        ("parts", {"hdim": 144, "rotary_dim": 0}, {}, "hdim is 144; it must be a multiple of 16 up to 128"),
+        ("parts", {"hdim": 272, "rotary_dim": 0}, {}, "hdim is 272; it must be a multiple of 16 up to 256"),
         ("parts", {"dtype": "float16"}, {}, "dtype is float16"),
         ("parts", {"rotary_dim": 6}, {"half_split": True}, "rotary_dim is 6; it must be a multiple of 4 where half"),
         ("parts", {}, {"target": "sm_89"}, "kernels on wgmma need compute capability 9.0, this GPU has sm_89"),
@@ -334,7 +334,8 @@ def built() -> Iterator[Any]:
         prompt = prompt_plan.shape_of("float16", hdim, 4096, name, halves, "sm_90")
         yield pytest.param(prompt_kernel, prompt, marks=DEEP)
         yield pytest.param(wgmma_kernel, prompt_plan.wgmma_shape("float16", hdim, name, halves), marks=DEEP)
-    for hdim, groups, name in product((64, 96, 128), (1, 2), ("none", "rates", "placed_tables")):
+    prompts32 = *product((64, 96, 128), (1, 2)), (192, 1)
+    for (hdim, groups), name in product(prompts32, ("none", "rates", "placed_tables")):
         for build in (split_kernel, prompt32_kernel):
             yield pytest.param(build, Prompt32Shape(hdim, groups, embedding=name), marks=DEEP)
 

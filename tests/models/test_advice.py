@@ -40,6 +40,7 @@ def test_the_nearest_measured_shape_comes_first_with_its_own_numbers(card: Path)
     asked = replace(FEW, seq_k=6144)
     assert advice.nearest(asked, [FEW, far, near]) == [near, FEW, far]  # 9 / 8 of the heads, 4 / 3 of the keys; 1.5; 6
     text = advice.advise(asked)
+    assert "rope_attention runs none of these here but rope_decode" in text.splitlines()[-1]
     assert re.findall(r"full fusion takes ([\d.]+) µs", text) == ["30.0", "10.0", "20.0"]
     assert re.findall(r"within ([\d.]+)×", text) == ["1.3", "1.5", "6"] and MEANS[FULL] in text.splitlines()[0]
     # how many times as long the others take, not the inverse

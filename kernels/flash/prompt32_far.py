@@ -1,0 +1,218 @@
+"""A block of `prompt32` that meets values too far apart for parts: TF32 products of float32 tiles, as chunks have them.
+
+And the scales of tiles and the output, which both ways have.
+"""
+
+import functools
+import math
+from typing import Any
+
+from llvmlite import ir
+from numba import cuda, float32, types, uint64
+
+from ..device.cint import cint
+from ..device.vector import advance
+from . import atoms_tf32
+from .chunk_shape import ChunkShape
+from .mask import LOG2_E, bounds_of, mask
+from .prompt import inverse, out_row
+from .schedule import query_of
+from .softmax import lane_sum, masks_of
+from .split import HALF, Prompt32Shape
+from .tiles import (
+    FLOAT,
+    I64,
+    as_floats,
+    as_words,
+    at_float,
+    constant,
+    exp2,
+    f32,
+    floats,
+    i32,
+    load_words,
+    maximum,
+    negate,
+    op,
+    shuffle,
+    store_floats,
+    store_words,
+    where,
+)  # fmt: skip
+
+FAR_KEYS, LOWEST = 8, -3.4028234663852886e38  # keys at a time, and the first row max
+
+
+@op(types.float32)
+def load_scale(b, pointer, index):
+    """Behind `wait_for_launch`: not by way of the cache for what never changes."""
+    address = b.add(pointer, b.shl(b.sext(index, I64), I64(2)))
+    return as_floats(b, load_words(b, "ld.global", address, 1))[0]
+
+
+def tiles_of_head(shape: Prompt32Shape) -> Any:
+    """tiles(sizes): scales of a head, as `split.tile_count`."""
+    keys = shape.tile_keys
+
+    @cuda.jit(device=True, forceinline=True)
+    def tiles(sizes):
+        return (max(sizes.seq_q, sizes.seq_k) + keys - 1) // keys
+
+    return tiles
+
+
+def query_scale(shape: Prompt32Shape) -> Any:
+    """scale(scales, sizes, batch, head, row) of a row of queries; that of the last for rows behind it."""
+    keys, tiles = shape.tile_keys, tiles_of_head(shape)
+
+    @cuda.jit(device=True, forceinline=True)
+    def scale(scales, sizes, batch, head, row):
+        of_group, query = query_of(min(row, sizes.group * sizes.seq_q - 1), sizes)
+        number = batch * sizes.kv_heads * (sizes.group + 2) + head * sizes.group + of_group
+        return load_scale(scales, number * tiles(sizes) + query // keys)
+
+    return scale
+
+
+def store_rows(shape: Prompt32Shape) -> Any:
+    """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8; 0 without keys."""
+
+    def half_of(half: int) -> Any:
+        @op(types.void)
+        def put(b, pointer, valid, member, acc, row_sum):
+            by = inverse(b, row_sum[half])  # an approximation, and one step of Newton's
+            by = b.fma(by, b.fma(negate(b, row_sum[half]), by, f32(1.0)), by)
+            address = b.add(pointer, b.zext(b.shl(member, i32(3)), I64))
+            with b.if_then(valid):
+                for tile in range(shape.hdim // 8):
+                    values = [b.fmul(acc[4 * tile + 2 * half + i], by) for i in range(2)]
+                    store_words(b, "st.global", address, as_words(b, values), 32 * tile)
+
+        return put
+
+    put_first, put_second = half_of(0), half_of(1)
+
+    @cuda.jit(device=True, forceinline=True)
+    def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
+        rows = sizes.group * sizes.seq_q
+        put_first(out_row(tensors, sizes, batch, head, row), row < rows, lane & 3, acc, row_sum)
+        put_second(out_row(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, acc, row_sum)
+
+    return write
+
+
+def stage(shape: Prompt32Shape, pitch: int, by_dim: bool) -> Any:
+    """store(shared, index, row, chunk, parts, source, inside, scale, factor): four dims of a row as float32, or zeros.
+
+    parts: of all rows; `source` is the row there. By dim, a column is where `atoms_tf32.accumulate` and the output of
+    wgmma have the same dim: 8 j + n of 32 at 4 n + j.
+    """
+    dims = shape.dims
+
+    @op(types.void)
+    def store(b, shared, index, row, chunk, parts, source, inside, scale, factor):
+        at = b.add(parts, b.mul(b.sext(source, I64), I64(4 * dims)))
+        whole, halves = (b.add(at, b.zext(b.shl(chunk, i32(size)), I64)) for size in (4, 3))
+        kept = as_floats(b, load_words(b, "ld.global", whole, 4))
+
+        def joined() -> list[Any]:
+            high, low = (HALF.floats(b, load_words(b, "ld.global", halves, 2, 2 * dims * i)) for i in range(2))
+            return [b.fmul(b.fadd(x, y), scale) for x, y in zip(high, low)]
+
+        x = where(b, b.fcmp_ordered("<", scale, f32(math.inf)), joined, kept)
+        x = [b.select(b.icmp_signed("!=", inside, i32(0)), b.fmul(value, factor), f32(0.0)) for value in x]
+        column = b.shl(chunk, i32(2))
+        if by_dim:
+            of_eight, first = b.and_(b.lshr(chunk, i32(1)), i32(3)), b.and_(b.shl(chunk, i32(4)), i32(16))
+            column = b.add(b.and_(column, i32(-32)), b.add(first, of_eight))
+        target = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), column)))
+        if by_dim:
+            for i, word in enumerate(as_words(b, x)):
+                store_words(b, "st.shared", target, [word], 16 * i)
+        else:
+            store_floats(b, target, x)
+
+    return store
+
+
+def far_softmax(each: int, size: int) -> Any:
+    """weighed(scores, row_max, row_sum, acc, keys) -> weights, row max, row sum and acc of two rows.
+
+    Scores are natural, as in base 2 the largest would overflow. Weights of all `keys` add up to at most 1, so that no
+    sum of weights times values overflows.
+    """
+
+    @op(types.Tuple((floats(2 * each), floats(2), floats(2), floats(size))))
+    def weighed(b, scores, row_max, row_sum, acc, keys):
+        ceiling = b.sitofp(b.sub(b.ctlz(b.sub(keys, i32(1)), ir.Constant(ir.IntType(1), 0)), i32(32)), FLOAT)
+        weights, tops, sums, factors = [], [], [], []
+        for row in range(2):
+            top = functools.reduce(lambda x, y: maximum(b, x, y), scores[each * row : each * (row + 1)])
+            for lanes in masks_of(0, 2):
+                top = maximum(b, top, shuffle(b, "bfly", top, lanes))
+            tops.append(maximum(b, row_max[row], top))
+            made = [b.fsub(score, tops[row]) for score in scores[each * row : each * (row + 1)]]
+            made = [exp2(b, b.fma(x, f32(LOG2_E), ceiling)) for x in made]
+            factors.append(exp2(b, b.fmul(b.fsub(row_max[row], tops[row]), f32(LOG2_E))))
+            sums.append(functools.reduce(b.fadd, made, b.fmul(row_sum[row], factors[row])))
+            weights += made
+        return weights, tops, sums, atoms_tf32.rescale(b, acc, factors, None)
+
+    return weighed
+
+
+def attend_far(shape: Prompt32Shape) -> Any:
+    """attend(shared, tid, ...): the tile of a block by `atoms_tf32`, from tiles of float32 in shared memory."""
+    dims, rows, tile_keys, chunks = shape.dims, shape.rows, shape.tile_keys, shape.dims // 4
+    far, keys, tiles_of = ChunkShape("float32", dims, rows, FAR_KEYS, 1, 1, False), FAR_KEYS, tiles_of_head(shape)
+    key_pitch, value_pitch, step = far.key_pitch, far.value_pitch, shape.threads // chunks
+    keys_at = rows * key_pitch
+    values_at = keys_at + tile_keys * key_pitch
+    assert values_at + tile_keys * value_pitch <= shape.layout["barriers"] and shape.threads % chunks == 0
+    stage_key, stage_value = stage(shape, key_pitch, False), stage(shape, value_pitch, True)
+    dots, add, weighed = atoms_tf32.scores(far), atoms_tf32.accumulate(far), far_softmax(keys // 4, dims // 2)
+    masked = mask(shape, 2, atoms_tf32.key_offsets(keys))
+    zero_acc, fresh, zero = (constant(*each) for each in ((dims // 2, 0.0), (2, LOWEST), (2, 0.0)))
+    bounds, q_scale = bounds_of(shape), query_scale(shape)
+    write, sum_rows = store_rows(shape), lane_sum(2, (1, 2))
+
+    @cuda.jit(device=True, forceinline=True)
+    def attend(shared, tid, tensors, sizes, rotation, scales, q, k, v, batch, head, tile, tiles, all_keys, first_query,
+               k_scales):  # fmt: skip
+        lane, warp, of = tid & 31, tid >> 5, uint64(batch * sizes.kv_heads + head)
+        q = advance(q, of * uint64(sizes.group * sizes.seq_q) * uint64(dims))
+        k, v = advance(k, of * uint64(sizes.seq_k) * uint64(dims)), advance(v, of * uint64(sizes.seq_k) * uint64(dims))
+        v_scales, natural = k_scales + sizes.kv_heads * tiles_of(sizes), sizes.scale * float32(1.0 / LOG2_E)
+        first, chunk, one = tid // chunks, tid % chunks, float32(1.0)
+        place = first
+        while place < rows:
+            source = min(tile * rows + place, sizes.group * sizes.seq_q - 1)
+            stage_key(shared, 0, place, chunk, q, source, 1, q_scale(scales, sizes, batch, head, source), natural)
+            place += step
+        row, number = tile * rows + warp * 16 + (lane >> 2), cint(0)
+        seen = (bounds(row, all_keys, first_query, batch, head, sizes, rotation),
+                bounds(row + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
+        acc, row_max, row_sum = zero_acc(), fresh(), zero()
+        while number < tiles:
+            cuda.syncthreads()
+            k_scale, v_scale = load_scale(scales, k_scales + number), load_scale(scales, v_scales + number)
+            place = first
+            while place < tile_keys:
+                key = number * tile_keys + place
+                source, inside = min(key, sizes.seq_k - 1), cint(key < sizes.seq_k)
+                stage_key(shared, keys_at, place, chunk, k, source, inside, k_scale, one)
+                stage_value(shared, values_at, place, chunk, v, source, inside, v_scale, one)
+                place += step
+            cuda.syncthreads()
+            place = cint(0)
+            while place < tile_keys and warp * 16 < rows:
+                scores = dots(shared, warp * 16 * key_pitch, keys_at + place * key_pitch, lane)
+                scores = masked(scores, number * tile_keys + place + 2 * (lane & 3), seen)
+                p, row_max, row_sum, acc = weighed(scores, row_max, row_sum, acc, sizes.seq_k)
+                acc = add(shared, values_at + place * value_pitch, lane, acc, p)
+                place += keys
+            number += 1
+        if warp * 16 < rows:
+            write(tensors, sizes, batch, head, row, lane, acc, sum_rows(row_sum))
+
+    return attend
