@@ -6,10 +6,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from kernels import Problem
+from kernels import VERSIONS
+from kernels.limits import EMULATED_TARGET, capability
+from kernels.v8 import CLUSTERS_SINCE
 
-from ..evidence.origin import Source, computed
-from ..models.steps import CUTS
+from ..evidence import Evidence
+from ..evidence.origin import computed, measured_on
+from ..findings import AUDITED, committed
+from ..measure.studies import MAIN
+from ..models.steps import CUTS, cuts, shapes
 from .style import NARROW, PALETTE, Plot, canvas
 
 SHOWN = 4  # slices that are drawn of a head dim
@@ -36,8 +41,13 @@ def _name(axis: Axes, x: float, y: float, words: str, color: str = INK) -> None:
     axis.text(x, y + 0.04, words, ha="left", va="bottom", fontsize=8.5, color=color)
 
 
-def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
-    """How the blocks of a cluster share the head dim: drawn, not measured; its numbers are those of the shape."""
+def v8_idea(e: Evidence) -> Plot:
+    """How the blocks of a cluster share the head dim: drawn, not measured; its numbers are those of the shape.
+
+    That is what the card gets for the main shape; where its kernel has no cluster, the emulated target.
+    """
+    target = e.target if capability(e.target) >= CLUSTERS_SINCE else EMULATED_TARGET
+    shape, problem = VERSIONS["rope_v8"](MAIN, target).launches[-1].shape, MAIN
     title = f"{shape.cluster} blocks share {shape.queries} queries"
     with canvas(title, height=4.9, width=NARROW) as (figure, (axis,)):
         axis.set(xlim=(-0.2, 3.4), ylim=(-2.6, 3.4))
@@ -62,7 +72,7 @@ def v8_idea(core: str, shape: Any, problem: Problem, target: str) -> Plot:
                           bbox={"boxstyle": "circle,pad=0.2", "fc": INK, "ec": "none"})  # fmt: skip
             axis.text(0.08, -1.0 - 0.3 * number, words, va="center", fontsize=8)
     frame = pd.DataFrame(
-        [(str(problem), core, shape.cluster, shape.queries, shape.width)],
+        [(str(problem), shape.core, shape.cluster, shape.queries, shape.width)],
         columns=["problem", "core", "cluster", "queries", "width"],
     )
     return Plot(
@@ -96,8 +106,11 @@ COSTS = (  # where they stand, the part left out, what it is called
 )
 
 
-def v8_tile(parts: pd.DataFrame, source: Source) -> Plot:
-    """What one block does with a tile of keys. `parts`: of `steps.cuts`, at one problem."""
+def v8_tile(e: Evidence) -> Plot:
+    """What one block does when, with the times of its parts, of the audited card where this one has not all of them."""
+    of = e if len(cuts(shapes(e))) > len(CUTS) else committed(AUDITED)
+    searched = shapes(of)
+    parts, source = cuts(searched), measured_on(of.card, searched[["commit", "measured_at"]].to_dict("records"))
     us = parts.set_index("part")["median_us"]
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
     with canvas("Most of a tile's time is copying and waiting", height=4.8, width=NARROW) as (figure, (axis,)):

@@ -18,8 +18,8 @@ ALLOWED = 0.05  # by the authors' programs
 
 @finding(
     "checks-nan",
-    """Yet {nan} of what the documents' recommended attention kernel returns is NaN. With its reductions corrected,
-none is.""",
+    """The documents' recommended attention kernel returns {nan} NaN. With its reductions corrected, it returns
+none.""",
 )
 def nan(e: Evidence) -> Says:
     nan, fixed = e.nan_share(ONLINE, hdim=LOG), e.nan_share(FIXED, hdim=LOG)

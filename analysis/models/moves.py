@@ -116,15 +116,13 @@ def moves(name: str, plan: Plan) -> list[Stage | None]:
             continue
         buffers = dict.fromkeys(arg for arg in step.args if isinstance(arg, str))
         counts = _counts().get((name, problem), {}).get(place)
-        writes = tuple(
-            each for each in buffers
-            if each not in given and (counts is None or f"global.write.sectors.{each}" in counts)
-        )  # fmt: skip
+        touched = {
+            way: [each for each in buffers if counts is None or f"global.{way}.sectors.{each}" in counts]
+            for way in ("read", "write")
+        }
+        writes = tuple(each for each in touched["write"] if each not in given)
+        reads = tuple(each for each in touched["read"] if each not in writes)
         given |= {*writes}
-        reads = tuple(
-            each for each in buffers
-            if each not in writes and (counts is None or f"global.read.sectors.{each}" in counts)
-        )  # fmt: skip
         passes = max(1, math.prod(step.grid) // (step.cluster * problem.batch * problem.heads))
         if "part" in buffers:
             passes = 1  # blocks share the keys

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from ops_reference import expected
 
-from kernels.checking.reference import alibi_slopes
 from kernels.flash.chunk_plan import chunk_plan
 from kernels.flash.plan import decode_plan
 from kernels.flash.prompt32_plan import prompt32_plan
@@ -60,66 +60,23 @@ def output(plan: Plan, inputs: Inputs, **how: Any) -> tuple[torch.Tensor, list[A
     return bits.view(getattr(torch, plan.problem.dtype)).reshape(plan.problem.q_shape).double(), report.findings
 
 
-def rotate(x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor], half_split: bool) -> torch.Tensor:
-    """Rotate the leading dims of x by (cos, sin) `[places, pairs]`."""
-    cos, sin = turn
-    pairs = cos.shape[-1]
-    low, high = x[..., : 2 * pairs].unflatten(-1, (2, -1) if half_split else (-1, 2)).unbind(-2 if half_split else -1)
-    both = (low * cos - high * sin, low * sin + high * cos)
-    turned = torch.cat(both, -1) if half_split else torch.stack(both, -1).flatten(-2)
-    return torch.cat((turned, x[..., 2 * pairs :]), -1)
-
-
-def turn_of(problem: Problem, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    rates = 10_000.0 ** (-torch.arange(0, problem.rotary_dim, 2).double() / max(problem.rotary_dim, 1))
-    angle = positions.double()[:, None] * rates
-    return angle.cos(), angle.sin()
-
-
-def exact(
-    problem: Problem, inputs: Inputs, half_split: bool = False, turn: Any = None, lengths: Any = None,
-    rounded: bool = False,
-) -> torch.Tensor:  # fmt: skip
+def exact(problem: Problem, inputs: Inputs, rounded: bool = False, **how: Any) -> torch.Tensor:
     """In float64; `rounded`: with rotated keys and weights rounded to the dtype, as tensor cores take them."""
-    dtype, group = getattr(torch, problem.dtype), problem.heads // problem.kv_heads
-    out = torch.zeros(problem.q_shape, dtype=torch.float64)
-    places = torch.arange(max(problem.seq_k, problem.q_offset + problem.seq_q))
-    turn = turn or [turn_of(problem, places)] * problem.batch
-    for b in range(problem.batch):
-        keys = problem.seq_k if lengths is None else int(lengths[b])
-        if not keys:
-            continue
-        first = keys - problem.seq_q if lengths is not None else problem.q_offset
-        q, k, v = inputs["q"][b].double(), inputs["k"][b, :, :keys].double(), inputs["v"][b, :, :keys].double()
-        cos, sin = turn[b]
-        if problem.rotary_dim:
-            k = rotate(k, (cos[:keys], sin[:keys]), half_split)
-            stands = slice(first, first + problem.seq_q)
-            q = rotate(q, (cos[stands], sin[stands]), half_split)
-        if rounded:
-            k = k.to(dtype).double()
-        scores = q @ k.repeat_interleave(group, 0).transpose(-1, -2) * problem.softmax_scale
-        if problem.family == "alibi":
-            distance = (first + torch.arange(problem.seq_q)[:, None] - torch.arange(keys)[None]).abs()
-            scores = scores - torch.from_numpy(alibi_slopes(problem.heads))[:, None, None] * distance
-        if problem.causal:
-            seen = torch.arange(keys)[None] <= first + torch.arange(problem.seq_q)[:, None]
-            scores = scores.masked_fill(~seen, -math.inf)
-        weights = torch.exp(scores - scores.max(-1, keepdim=True).values)
-        total = weights.sum(-1, keepdim=True)
-        weights = weights.to(dtype).double() if rounded else weights
-        out[b] = weights @ v.repeat_interleave(group, 0) / total
-    return out
+    q, k, v = (inputs[name][:, :, : problem.q_shape[2] if name == "q" else problem.seq_k] for name in "qkv")
+    if rounded:
+        how["rounded"] = lambda x: torch.from_numpy(x).to(q.dtype).double().numpy()
+    how |= {"family": problem.family, "rotary_dim": problem.rotary_dim, "causal": problem.causal}
+    return torch.from_numpy(expected(q, k, v, **how, q_offset=problem.q_offset, scale=problem.softmax_scale))
 
 
-def allowed(problem: Problem, inputs: Inputs, expected: torch.Tensor, **how: Any) -> float:
+def allowed(problem: Problem, inputs: Inputs, right: torch.Tensor, **how: Any) -> float:
     """Four times what rounding the output, the rotated keys and the weights does; float32: sums of seq_k + hdim terms,
     each a rounding off at random, and a score's error is a relative one of its weight.
     """
     if problem.dtype == "float32":
-        return 4 * EPS["float32"] * math.sqrt(problem.seq_k + problem.hdim) * float(expected.abs().max())
-    worst = float((exact(problem, inputs, rounded=True, **how) - expected).abs().max())
-    return 4 * worst + EPS[problem.dtype] * float(expected.abs().max())
+        return 4 * EPS["float32"] * math.sqrt(problem.seq_k + problem.hdim) * float(right.abs().max())
+    worst = float((exact(problem, inputs, rounded=True, **how) - right).abs().max())
+    return 4 * worst + EPS[problem.dtype] * float(right.abs().max())
 
 
 def assert_right(
@@ -128,15 +85,14 @@ def assert_right(
 ) -> None:  # fmt: skip
     """Nothing found, and near float64; `how` are the options of `exact`, the others those of the plan."""
     how, inputs = how or {}, drawn(problem, capacity, sharp)
-    if "half_split" in how:
-        options["half_split"] = how["half_split"]
+    options["half_split"] = not how.get("interleaved", True)
     if kernel in ("decode", "chunk"):
         options = {"sms": 4} | options
     if capacity:
         options["capacity"] = capacity
     made, findings = output(PLANS[kernel](problem, **options), inputs, seed=seed)
-    expected = exact(problem, inputs, **how)
+    right = exact(problem, inputs, **how)
     # in float32 a score as large as 4 times `sharp` is off by its own rounding; three products of TF32 are by 4
     slack = (4 * (sharp or 1.0) if sharp or kernel != "decode" else 1) if problem.dtype == "float32" else 1
     assert not findings
-    assert float((made - expected).abs().max()) <= slack * allowed(problem, inputs, expected, **how)
+    assert float((made - right).abs().max()) <= slack * allowed(problem, inputs, right, **how)

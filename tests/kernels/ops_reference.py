@@ -13,9 +13,12 @@ EPS = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 
 
 def expected(q, k, v, *, family="rope", rotary_dim=None, base=10_000.0, cos=None, sin=None, positions=None,
-             interleaved=True, causal=False, q_offset=None, scale=None, slopes=None,
-             lengths=None) -> np.ndarray:  # fmt: skip
-    """float64 like q, by complex numbers: a pair turns as their real and imaginary part."""
+             interleaved=True, causal=False, q_offset=None, scale=None, slopes=None, lengths=None,
+             rounded=lambda x: x) -> np.ndarray:  # fmt: skip
+    """float64 like q, by complex numbers: a pair turns as their real and imaginary part.
+
+    `rounded` is what happens to turned keys and to weights.
+    """
     q, k, v = (np.asarray(x.detach().cpu().double()) for x in (q, k, v))
     (batch, heads, seq_q, hdim), (_, kv_heads, seq_k, _) = q.shape, k.shape
     offset = seq_k - seq_q if q_offset is None else q_offset
@@ -46,7 +49,8 @@ def expected(q, k, v, *, family="rope", rotary_dim=None, base=10_000.0, cos=None
             continue
         for h in range(heads):
             shared = h // (heads // kv_heads)
-            scores = turned(q[b, h], places[b, query_at.clip(0)]) @ turned(k[b, shared, :keys], places[b, key_at]).T
+            turned_keys = rounded(turned(k[b, shared, :keys], places[b, key_at]))
+            scores = turned(q[b, h], places[b, query_at.clip(0)]) @ turned_keys.T
             scores *= hdim**-0.5 if scale is None else scale
             if family == "alibi":
                 slope = slope_of(h, heads) if slopes is None else float(slopes.expand(batch, heads)[b, h])
@@ -54,7 +58,7 @@ def expected(q, k, v, *, family="rope", rotary_dim=None, base=10_000.0, cos=None
             if causal:
                 scores[(key_at[None] > query_at[:, None]) & (query_at[:, None] >= 0)] = -np.inf
             weights = np.exp(scores - scores.max(-1, keepdims=True))
-            out[b, h] = weights / weights.sum(-1, keepdims=True) @ v[b, shared, :keys]
+            out[b, h] = rounded(weights) @ v[b, shared, :keys] / weights.sum(-1, keepdims=True)
             if lengths is not None:
                 out[b, h, query_at < 0] = 0.0  # in front of the first key
     return out
