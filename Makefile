@@ -2,7 +2,7 @@
 # On a machine with a GPU: `make gpu` does everything, and `make gpu CHECK=1` says what stands before it.
 PYTHON3 ?= python3#             the Python (3.11, 3.12 or 3.13) that .venv is made with
 CUDA    ?= auto#                13, 12 (drivers from 525 on), or auto: what .venv has, and at first what the driver takes
-GPU     ?= nvidia-h200#         whose measurements the book shows: a folder of data/measured/; given, also where to write
+GPU     ?= nvidia-h100-80gb-hbm3#  whose measurements the book shows: a folder of data/measured/; given, also where to write
 STUDY   ?= all#                 what `make measure` measures: all, or studies separated by commas
 CHECK   ?=#                     CHECK=1: `make gpu` says what stands before measuring here
 NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything again

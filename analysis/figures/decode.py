@@ -11,7 +11,7 @@ from kernels import Problem
 
 from ..evidence import Estimate, Evidence
 from ..evidence.origin import measured
-from ..findings import HOPPER, committed, with_study
+from ..findings import with_study
 from ..measure.studies import LONGEST, SWEPT
 from ..models.fusion import right
 from ..tables.table import Missing
@@ -110,7 +110,6 @@ def decode_time(e: Evidence) -> Plot | Missing:
         "rotating adds, in percent: little in float32, and less with more keys in float16.",
         frame,
         measured(e, STUDY),
-        true_of=committed(HOPPER).card,
     )
 
 
@@ -151,5 +150,4 @@ def decode_error(e: Evidence) -> Plot | Missing:
         "ours stay below one millionth in float32 and below one thousandth in float16.",
         frame,
         measured(e, STUDY),
-        true_of=committed(HOPPER).card,
     )

@@ -4,7 +4,7 @@ import pandas as pd
 
 from ..evidence import Evidence
 from ..evidence.origin import measured
-from ..findings import HOPPER, committed, with_study
+from ..findings import with_study
 from ..findings.tensor_cores import REPORT
 from ..tables.table import Missing
 from .style import NARROW, PALETTE, Plot, canvas, log_ticks
@@ -50,5 +50,4 @@ def tensor_cores(e: Evidence) -> Plot | Missing:
         "much again, both products and copies ahead go below the libraries; wgmma is level with them.",
         frame,
         measured(here, STUDY),
-        true_of=committed(HOPPER).card,
     )

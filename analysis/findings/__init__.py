@@ -30,7 +30,6 @@ Numbers = Mapping[str, Any]
 Says = tuple[Numbers, Comparison]  # of a card: the numbers of a sentence, and whether its comparisons hold
 UNKNOWN = Comparison.exact(None)
 AUDITED = "nvidia-h200"  # the card of a past audit that no command repeats
-HOPPER = "nvidia-h100-80gb-hbm3"  # the card of decode and of half-precision prompts, which the reference lacks
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,8 @@ def committed(card: str) -> Evidence:
 
 
 def with_study(e: Evidence, study: str) -> Evidence:
-    """The card at hand where it has the study, else the one that was measured with it first."""
-    return e if e.study(study) else committed(HOPPER)
+    """The card at hand where it has the study, else the reference."""
+    return e if e.study(study) else committed(REFERENCE)
 
 
 FINDINGS: dict[str, Finding] = {}

@@ -6,7 +6,7 @@ from ..claims.rope import DECODING
 from ..evidence import Estimates, Evidence
 from ..figures.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..measure.studies import LONGEST, SWEPT
-from . import HOPPER, Says, checks, faster, finding, not_slower, numbers, of_values
+from . import Says, checks, faster, finding, not_slower, numbers, of_values
 from .common import times
 
 COLD, CUDNN = "device_cold", "torch_sdpa_half_cudnn"
@@ -38,7 +38,6 @@ def hybrid(e: Evidence) -> Says:
     "decode-free",
     """Of these times rotating the keys takes {cost:slower} in float32, and {half:slower} in float16, where there is
 less to read.""",
-    card=HOPPER,
 )
 def free(e: Evidence) -> Says:
     cost, half = (rival(e, dtype, UNROTATED, False, (MANY, 131_072)) for dtype in ("float32", "float16"))
@@ -50,7 +49,6 @@ def free(e: Evidence) -> Says:
     """PyTorch, with RoPE and attention compiled as one graph, takes {graph:.1} as long in float32. Autotuned, which was
 timed with {few:,} keys, it takes {tuned:.1} as long. cuDNN in float16, although its keys are rotated already, is never
 faster from memory.""",
-    card=HOPPER,
 )
 def rivals(e: Evidence) -> Says:
     graph, cudnn = rival(e, "float32", GRAPH["float32"], True), rival(e, "float16", CUDNN, False)
@@ -63,7 +61,6 @@ def rivals(e: Evidence) -> Says:
 @finding(
     "decode-step",
     """A step over {keys:,} keys takes {single} in float32 and {half} in float16.""",
-    card=HOPPER,
 )
 def one_step(e: Evidence) -> Says:
     wide, narrow = (step(dtype, MANY) for dtype in ("float32", "float16"))
@@ -77,7 +74,6 @@ def one_step(e: Evidence) -> Says:
     "decode-short",
     """With {few:,} keys or fewer the wait for memory is too short to hide the rotation. In float16 it then costs
 up to {most:slower}.""",
-    card=HOPPER,
 )
 def short(e: Evidence) -> Says:
     half = rival(e, "float16", UNROTATED, False, tuple(keys for keys in SWEPT if keys <= FEWER))
@@ -88,7 +84,6 @@ def short(e: Evidence) -> Says:
     "decode-error",
     """At position {last:,} the relative error in float32 is still below a millionth. With angles that are a float32
 product of position and frequency, as in most models, it is {drift}.""",
-    card=HOPPER,
 )
 def error(e: Evidence) -> Says:
     far = step("float32", LONGEST[4], heads=4, kv_heads=1)

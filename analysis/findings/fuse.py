@@ -13,7 +13,7 @@ from ..measure.studies import FUSIONS, NAIVE
 from ..models import fusion
 from ..models.advice import many_heads, short
 from ..record.text import number
-from . import HOPPER, Says, checks, faster, finding, numbers, of_values
+from . import Says, checks, faster, finding, numbers, of_values
 from .common import right, times
 
 FULL, HYBRID, SEPARATE = FUSIONS
@@ -130,7 +130,6 @@ def fuse_how(e: Evidence) -> Says:
     "fuse-llama",
     """For this layer of LLaMA, with a causal prompt, our call takes {ours}. RoPE and the faster of cuDNN and
 FlashAttention take {theirs}.""",
-    card=HOPPER,
 )
 def fuse_llama(e: Evidence) -> Says:
     (gain,) = (one for problem, one in half_prompts(e).items() if problem == LLAMA)
@@ -143,7 +142,6 @@ def fuse_llama(e: Evidence) -> Says:
     "fuse-half",
     """Of the prompts in half precision cuDNN wins {lost} of {plain} if nothing is rotated. RoPE costs it a launch and a
 pass over Q and K, and then ours wins all {all}.""",
-    card=HOPPER,
 )
 def fuse_half(e: Evidence) -> Says:
     gain, plain = half_prompts(e), beside(half_prompts(e, embeds=False))

@@ -6,7 +6,7 @@ from ..claims.measures import DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32
 from ..evidence import Estimates, Evidence, NotMeasured, said, stated
 from ..measure.studies import MAIN
 from ..models.profiles import BUSY
-from . import Says, checks, faster, finding, not_slower, numbers, slower
+from . import AUDITED, Says, checks, faster, finding, not_slower, numbers, slower
 from .common import times
 
 SMALL, LARGE = (128, 512, 2048), (4096, 8192)  # head dims with four heads of 64 tokens, and with fewer of both
@@ -63,9 +63,9 @@ def bound(e: Evidence) -> Says:
     )
 
 
-@finding("question-bound-loaded", """At *their load* the busiest of these units comes to {busiest:.0f} % of its peak,
-just below what this book calls bound. The summary's rate is a share of another card's peak. Of that of the
-authors' card it is {own:.0f} %.""")
+@finding("question-bound-loaded", """At *their load*, on the H200, the busiest of these units comes to {busiest:.0f} %
+of its peak, just below what this book calls bound. The summary's rate is a share of another card's peak. Of that of
+the authors' card it is {own:.0f} %.""", card=AUDITED)
 def bound_loaded(e: Evidence) -> Says:
     busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
     own = 100 * said("N235") / said("N296")

@@ -4,7 +4,7 @@ from kernels import Problem
 
 from ..evidence import Estimates, Evidence, said
 from ..measure.studies import PHASES
-from . import HOPPER, Says, checks, faster, finding, numbers, slower, ties
+from . import Says, checks, faster, finding, numbers, slower, ties
 from .common import times
 
 PHASE4, CAUSAL, PHASE6 = "fp16_phase4", "fp16_phase4_causal", "fp16_phase6_iter2"  # CAUSAL has the mask of Phase 6
@@ -63,7 +63,6 @@ def mma(e: Evidence) -> Says:
     "tensor-cores-registers",
     """The first step computes only the scores on tensor cores, and leaves them in registers for the softmax. It is
 {first:.0f} times as fast as Phase 4.""",
-    card=HOPPER,
 )
 def registers(e: Evidence) -> Says:
     first, both, ahead = (step(e, *pair) for pair in ((SCORES, PHASE4), (BOTH, SCORES), (AHEAD, BOTH)))
@@ -74,7 +73,6 @@ def registers(e: Evidence) -> Says:
     "tensor-cores-ahead",
     """The second step puts the other product on tensor cores too, and is {both:.1} as fast as the first. The third
 copies tiles ahead of their use, and gains {ahead:faster}.""",
-    card=HOPPER,
 )
 def ahead(e: Evidence) -> Says:
     both, gain = step(e, BOTH, SCORES), step(e, AHEAD, BOTH)
@@ -85,7 +83,6 @@ def ahead(e: Evidence) -> Says:
     "tensor-cores-wgmma",
     """The last step uses `wgmma`, Hopper's own instruction. Here it is {slow:slower} slower, since its large blocks are
 too few for the card. With {tokens:,} tokens it makes the kernel {long:.1} as fast.""",
-    card=HOPPER,
 )
 def wgmma(e: Evidence) -> Says:
     slow, long = step(e, WGMMA, AHEAD), step(e, WGMMA, AHEAD, LONG)
@@ -96,7 +93,6 @@ def wgmma(e: Evidence) -> Says:
     "tensor-cores-sum",
     """The third step is the best here: {total:.0f} times as fast as Phase 4. It is {cudnn:.1} as fast as cuDNN. On the
 long prompt `wgmma` and cuDNN are level.""",
-    card=HOPPER,
 )
 def total(e: Evidence) -> Says:
     total, cudnn = step(e, AHEAD, PHASE4), step(e, AHEAD, CUDNN)
@@ -109,7 +105,6 @@ def total(e: Evidence) -> Says:
     "tensor-cores-estimate",
     """The report hopes that a library is up to {said:.0f} times as fast as Phase 4. cuDNN is {library:.0f} times
 as fast.""",
-    card=HOPPER,
 )
 def estimate(e: Evidence) -> Says:
     library, hoped = step(e, CUDNN, PHASE4), said("N406") / said("N473")

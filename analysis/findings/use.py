@@ -9,7 +9,7 @@ from kernels.runtime.classes import Call
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
 from ..record.files import dicts, problem_of
-from . import HOPPER, Says, checks, finding, numbers, slower
+from . import Says, checks, finding, numbers, slower
 from .fuse import half_prompts
 from .v8 import beside_pytorch
 
@@ -37,9 +37,8 @@ def speed(e: Evidence) -> Says:
 
 @finding(
     "use-half",
-    """In half precision, on the H100, it beats a compiled RoPE kernel with cuDNN or FlashAttention on all {all} prompts
+    """In half precision it beats a compiled RoPE kernel with cuDNN or FlashAttention on all {all} prompts
 that we timed. In the median it is {median} times as fast.""",
-    card=HOPPER,
 )
 def half(e: Evidence) -> Says:
     gain = half_prompts(e)
@@ -59,8 +58,8 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
 
 @finding(
     "use-overhead",
-    """Called eagerly with its defaults, the op takes {added:.0} more host time than a bare launch. In a CUDA graph
-it adds nothing.""",
+    """Called eagerly with its defaults, the op takes up to {added:.0} more host time than a bare launch. For a long
+prompt in float32 it takes up to {maps:.0} more, as it describes each tensor to the card. In a CUDA graph it adds nothing.""",
 )
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
@@ -74,16 +73,20 @@ def overhead(e: Evidence) -> Says:
 
     graph = taken("op", "device_warm") / taken("launch", "device_warm")
     added = taken("op", "host_loop") - taken("launch", "host_loop")
-    return numbers(added=added.fastest), checks(graph < 1.03, added > 0, added < 15)
+    long = [problem for problem in added if op_version(e, problem) == "rope_prompt32"]
+    short, maps = added.at(*(problem for problem in added if problem not in long)), added.at(*long)
+    return numbers(added=short.fastest, maps=maps.fastest), checks(graph < 1.03, short > 0, maps > short.fastest)
 
 
 @finding(
     "use-problems",
-    """We compared {calls:,} random calls with float64, some with infinities, NaN and values near the ends of
-float32, and all of them keep these rules.""",
+    """We compared {calls:,} random calls with float64. {broken} break the rule of errors, by up to {most:.0f} times: in
+those, values of Q and K span six decades, and weights hang on the last bits of scores near a million.""",
 )
 def problems(e: Evidence) -> Says:
     rows = op_rows(e, "op_problems", "op_problems")
-    kept = [row for row in rows if row["status"] == "ok"]
-    ratio = max((row["ratio"] for row in kept if row["ratio"] is not None), default=0.0)
-    return numbers(calls=len(rows)), checks(len(kept) == len(rows), ratio <= 4, ERROR_FACTOR == 4)
+    broken = [row for row in rows if row["status"] != "ok"]
+    most = max((row["ratio"] for row in broken), default=0.0) / ERROR_FACTOR
+    return numbers(calls=len(rows), broken=len(broken), most=most), checks(
+        all(row["inputs"] == "large" for row in broken), most > 1, len(broken) < len(rows) / 100
+    )

@@ -26,7 +26,7 @@ from .problems import with_problems as with_problems
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "data"
 MEASURED = Path(os.environ.get("FUSED_PE_DATA") or DATA / "measured").expanduser().resolve()  # `--data` names another
-REFERENCE = "nvidia-h200"  # the committed record: what the book is written for
+REFERENCE = "nvidia-h100-80gb-hbm3"  # the committed record: what the book is written for
 BUILD = ROOT / "_build"  # a folder for each GPU
 COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"

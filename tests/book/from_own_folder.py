@@ -15,7 +15,7 @@ import nbformat
 
 CARD = "8.9"
 DATA = Path(os.environ["FUSED_PE_DATA"])
-LIVE = {'gpu = "nvidia-h200"': 'gpu = "not-a-card"', 'source = "recorded"': 'source = "live"'}
+LIVE = {'gpu = "nvidia-h100-80gb-hbm3"': 'gpu = "not-a-card"', 'source = "recorded"': 'source = "live"'}
 
 
 def code(path: Path) -> list[str]:

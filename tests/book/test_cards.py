@@ -19,7 +19,7 @@ from analysis.tables.table import page_of
 from tests.cards import REFUSED, write
 from tests.rows import read_records
 
-NAME = re.compile(r"\bNVIDIA H200\b|nvidia-h200", re.IGNORECASE)
+NAME = re.compile(r"\bNVIDIA H100\b|nvidia-h100", re.IGNORECASE)
 SHOWN = re.compile(r"<(table|figcaption)\b.*?</\1>", re.DOTALL)  # the card's; prose is the reference's, and says so
 NO_NUMBER = re.compile(r"(?<![\w`'])(?:nan|None)(?![\w`'])|\bno number\b|\bKeyError\b")
 CELL = re.compile(r"\d[\d,]*\.\d ± \d+\.\d")
