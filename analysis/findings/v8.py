@@ -112,8 +112,8 @@ def tiles(e: Evidence) -> Says:
 
 @finding(
     "v8-cuts",
-    """Without any product or rotation the kernel still takes {copies} of its time. The rotations alone, which the
-documents found so expensive, take {rotations}.""",
+    """In an audit on an H200 the kernel still took {copies} of its time without any product or rotation. The rotations
+alone, which the documents found so expensive, took {rotations}.""",
     card=AUDITED,
 )
 def cuts(e: Evidence) -> Says:
