@@ -38,6 +38,8 @@ LINES = (
         True,
         {"color": PALETTE[1], "marker": "*", "ls": "", "ms": 13, "mec": "0.15", "zorder": 4},
     ),
+    Line("FlashInfer, raw keys", {"float16": "flashinfer_rope"}, True, {"color": PALETTE[3], "marker": "v"}),
+    Line("the same, rotated keys", {"float16": "flashinfer"}, False, {"color": PALETTE[3], "marker": "v", "ls": ":"}),
     Line("cuDNN, rotated keys", {"float16": "torch_sdpa_half_cudnn"}, False, {"color": PALETTE[2], "marker": "^"}),
     Line("ours, rotated keys", dict.fromkeys(DTYPES, UNROTATED), False, {"color": PALETTE[4], "marker": "D"}),
     Line("ours, raw keys", dict.fromkeys(DTYPES, RAW), True, {"color": PALETTE[0], "marker": "o", "ms": 4}),
