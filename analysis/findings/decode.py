@@ -5,7 +5,7 @@ from kernels import Problem
 from ..claims.rope import DECODING
 from ..evidence import Estimates, Evidence
 from ..figures.decode import GRAPH, RAW, STUDY, UNROTATED, step
-from ..measure.studies import LONGEST, SWEPT
+from ..measure.studies import FLASHINFER, LONGEST, SWEPT
 from . import Says, checks, faster, finding, not_slower, numbers, of_values
 from .common import times
 
@@ -56,6 +56,18 @@ def rivals(e: Evidence) -> Says:
     return numbers(graph=times(graph.at(MANY)), tuned=times(tuned), few=FEWER), checks(
         faster(graph), faster(tuned), of_values(not_slower(cudnn))
     )
+
+
+@finding(
+    "decode-flashinfer",
+    """FlashInfer also rotates raw keys as it reads them, but every query head rotates them again. In float16 it takes
+{raw:.1} as long as ours, and {cost:.1} as long as with rotated keys.""",
+)
+def flashinfer(e: Evidence) -> Says:
+    raw = rival(e, "float16", FLASHINFER[0], True)
+    plain = rival(e, "float16", FLASHINFER[1], False)
+    cost = raw.at(MANY) / plain.at(MANY)
+    return numbers(raw=times(raw.at(MANY)), cost=times(cost)), checks(faster(raw), faster(cost))
 
 
 @finding(
