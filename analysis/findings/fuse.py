@@ -9,7 +9,7 @@ from kernels import Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.interval import TIE
-from ..measure.studies import FUSIONS, NAIVE
+from ..measure.studies import FUSIONS, HALF_PEERS, NAIVE
 from ..models import fusion
 from ..models.advice import many_heads, short
 from ..record.text import number
@@ -19,6 +19,7 @@ from .common import right, times
 FULL, HYBRID, SEPARATE = FUSIONS
 COLD = "device_cold"  # decode: the other layers of a model have passed through L2 between two steps
 DECODE, UNROTATED = "rope_decode", "attention_decode"
+PYTORCH = ("torch_rope_half_cudnn", "torch_rope_half_flash")  # RoPE as one compiled kernel before each
 LLAMA = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)
 
 
@@ -90,13 +91,12 @@ def rotating_costs(e: Evidence, half: bool) -> Estimates:
     return Estimates(found, "×")
 
 
-def half_prompts(e: Evidence, embeds: bool = True) -> Estimates:
-    """How many times as fast as the faster of cuDNN and flash prompts in half precision are, with RoPE or without."""
-    family, ours, theirs = ("rope", "rope_prompt", "rope") if embeds else ("attention", "attention_prompt", "sdpa")
+def half_prompts(e: Evidence, rivals: tuple[str, ...] = PYTORCH, family: str = "rope") -> Estimates:
+    """How many times as fast as the fastest of the rivals that take them prompts in half precision are."""
+    ours = f"{family}_prompt"
     found: dict[Problem, Estimate] = {}
     for problem in e.study("half_prompts").problems(family):
-        over = (e.speedup(ours, over=f"torch_{theirs}_half_{peer}", study="half_prompts", problem=problem)[problem]
-                for peer in ("cudnn", "flash"))  # fmt: skip
+        over = (e.speedup(ours, over=rival, study="half_prompts", problem=problem)[problem] for rival in rivals)
         if known := [each for each in over if each]:
             found[problem] = min(known, key=lambda each: each.value)
     if not found:
@@ -144,7 +144,7 @@ def fuse_llama(e: Evidence) -> Says:
 pass over Q and K, and then ours wins all {all}.""",
 )
 def fuse_half(e: Evidence) -> Says:
-    gain, plain = half_prompts(e), beside(half_prompts(e, embeds=False))
+    gain, plain = half_prompts(e), beside(half_prompts(e, HALF_PEERS[2:], "attention"))
     return numbers(lost=plain.lost, plain=plain.problems, all=len(gain)), checks(
         gain > 1, of_values(faster(gain)), plain.lost > 0
     )

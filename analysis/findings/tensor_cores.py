@@ -1,11 +1,14 @@
 """Tensor cores in an afternoon? The half-precision report's Phase 6, and what it calls Phase 7."""
 
+from statistics import median
+
 from kernels import Problem
 
 from ..evidence import Estimates, Evidence, said
-from ..measure.studies import PHASES
+from ..measure.studies import FLASHINFER, PHASES
 from . import Says, checks, faster, finding, numbers, slower, ties
 from .common import times
+from .fuse import beside, half_prompts
 
 PHASE4, CAUSAL, PHASE6 = "fp16_phase4", "fp16_phase4_causal", "fp16_phase6_iter2"  # CAUSAL has the mask of Phase 6
 CUDNN, HDIM = "torch_sdpa_fp16_cudnn", 64
@@ -109,3 +112,14 @@ as fast.""",
 def estimate(e: Evidence) -> Says:
     library, hoped = step(e, CUDNN, PHASE4), said("N406") / said("N473")
     return numbers(library=library[REPORT].value, said=hoped.value), checks(library > hoped)
+
+
+@finding(
+    "tensor-cores-flashinfer",
+    """FlashInfer rotates inside its kernel too, which is FlashAttention 2's and has no `wgmma`. Of the {all} prompts
+that it takes it is faster on {lost}, and in the median it takes {middle:.1f} times as long as ours.""",
+)
+def flashinfer(e: Evidence) -> Says:
+    gain = half_prompts(e, FLASHINFER[:1])
+    found, middle = beside(gain), median(one.value for one in gain.values())
+    return numbers(all=found.problems, lost=found.lost or "none", middle=middle), checks(middle > 1, found.lost < 2)

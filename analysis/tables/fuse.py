@@ -6,12 +6,23 @@ from ..evidence import Evidence, Undecided
 from ..evidence.origin import measured
 from ..findings import with_study
 from ..findings.decode import UNROTATED, rival
-from ..findings.fuse import Outcomes, beside, half_prompts, many_but_prefill, outcomes, prefill, rotating_costs
+from ..findings.fuse import (
+    PYTORCH,
+    Outcomes,
+    beside,
+    half_prompts,
+    many_but_prefill,
+    outcomes,
+    prefill,
+    rotating_costs,
+)
+from ..measure.studies import FLASHINFER
 from ..models.advice import MANY_HEADS, few_heads, short
 from .table import Missing, Table
 
 COUNTS = ("wins", "ties", "losses")
 MANY = f"{MANY_HEADS} or more heads of K"
+RIVALS = (*PYTORCH, FLASHINFER[0])
 NEAR = "On how many of the timed shapes fusing wins, ties (within 3 %) or loses"
 
 
@@ -51,15 +62,16 @@ def others(e: Evidence) -> Table | Missing:
     raw, rotated, cost = "with raw keys fuse", "ours on rotated keys", ": costs up to {:slower}"
     rows = counted(
         (
-            (("prompts, half precision", "PyTorch", "fuse"), lambda: beside(half_prompts(prompts))),
+            (("prompts, half precision", "PyTorch, FlashInfer", "fuse"), lambda: beside(half_prompts(prompts, RIVALS))),
             (("decode, float32", rotated, f"{raw}: nearly free"), lambda: beside(rotating_costs(here, False))),
             (("decode, half precision", rotated, raw + (cost.format(half.slowest) if half else "")),
              lambda: beside(rotating_costs(here, True))),
         )
     )  # fmt: skip
     caption = (
-        f"{NEAR}, {here.card}. PyTorch: RoPE as one compiled kernel, then cuDNN or FlashAttention, the faster. Decode: "
-        "up to 8 queries; the rival does not rotate K, as its keys are rotated already."
+        f"{NEAR}, {here.card}. Prompts: the fastest of RoPE as one compiled kernel and then cuDNN or FlashAttention, "
+        "and FlashInfer, which takes one sequence. Decode: up to 8 queries; the rival does not rotate K, as its keys "
+        "are rotated already."
     )
     source = measured(here, "split_keys") + measured(prompts, "half_prompts")
     header = ("all else", "rival", "advice", *COUNTS)
