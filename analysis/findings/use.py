@@ -59,7 +59,8 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
 @finding(
     "use-overhead",
     """Called eagerly with its defaults, the op takes up to {added:.0} more host time than a bare launch. For a long
-prompt in float32 it takes up to {maps:.0} more, as it describes each tensor to the card. In a CUDA graph it adds nothing.""",
+prompt in float32 it takes up to {maps:.0} more, as it describes each tensor to the card. In a CUDA graph it adds
+nothing.""",
 )
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
