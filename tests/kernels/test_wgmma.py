@@ -7,24 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numba import cuda, float32, types, uint32
 from v8_plans import plan_of, tried
 
 from kernels import Problem, Unsupported, version
 from kernels.checking.reference import reference_of
-from kernels.device.tensor import split
-from kernels.device.wgmma import Product, batch, fence_products, three_products, tile_descriptor, tile_index
+from kernels.device.wgmma import Product, batch
 from kernels.rope.v8 import ROPE
-from kernels.runtime import cache, compile
+from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
 from kernels.v8 import wgmma
 from kernels.v8.wgmma import Shape, attend, choose, workspace
 from kernels.v8.wgmma_prerotate import BLOCKS_DONE, COUNTERS
-from kernels.version import Buffer, Kernel, Launch, Plan, SharedLayout
+from kernels.version import Kernel, Plan
 from tests.sampling import swept
 
-FLOATS = types.CPointer(float32)
 DEPTH = 8
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}
 
@@ -283,89 +280,20 @@ def test_a_base_offset_is_refused() -> None:
         hazards(described=descriptor(0, 0, 1024, 128, base=1))
 
 
-# --- the intrinsics ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def compiled_anew(monkeypatch, tmp_path) -> None:
-    """The cache's key covers code of the package, not that of kernels in this file."""
-    monkeypatch.setattr(cache, "FOLDER", tmp_path)
-
-
-OF_THIS_FILE = pytest.mark.usefixtures("compiled_anew")
-
-
-def multiplier(n: int, divides: bool = False) -> Kernel:
-    """out[64, n] = x[64, 32] y[n, 32]^T by one batch of three products."""
-    start, finish = batch(n, three_products([Product(step // 2, step, step) for step in (0, 2, 1, 3)]))
-    size, low = n, uint32(32 * n)
-
-    def product(x, y, out):
-        shared = cuda.shared.array(0, float32, 1024)
-        t = uint32(cuda.threadIdx.x)
-        i = t
-        while i < uint32(32 * n):
-            row, term = i // uint32(32), i % uint32(32)
-            at = uint32(tile_index(row, term // uint32(4)) + term % uint32(4))
-            shared[at], shared[at + low] = split(y[i])
-            i += uint32(128)
-        fence_products()
-        cuda.syncthreads()
-        totals = cuda.local.array(size, float32)
-        a = cuda.local.array(16, float32)
-        rest = cuda.local.array(16, float32)
-        row, term = uint32(t // uint32(32) * uint32(16) + t % uint32(32) // uint32(4)), t % uint32(4)
-        for i in range(16):
-            at = uint32((row + uint32(8 * (i % 2))) * uint32(32) + term + uint32(4 * (i // 2)))
-            a[i], rest[i] = split(x[at])
-        start(totals, a, rest, tile_descriptor(shared, uint32(0)), tile_descriptor(shared, low))
-        finish(totals)
-        for i in range(n // 2):
-            column = uint32(uint32(8 * (i // 4) + i % 2) + uint32(2) * term)
-            value = totals[i] + totals[n // 2 + i]
-            if divides:
-                value = value / out[0]
-            out[(row + uint32(8 * (i // 2 % 2))) * uint32(n) + column] = value
-
-    product.__name__ = product.__qualname__ = f"product_n{n}_{divides}"
-    return Kernel(product, (FLOATS,) * 3, max_threads=128, architecture="sm_90a")
-
-
-def product_plan(n: int) -> Plan:
-    buffers = {"x": Buffer((64, 32)), "y": Buffer((n, 32)), "out": Buffer((64, n))}
-    launch = Launch(multiplier(n), (1,), (128,), ("x", "y", "out"), SharedLayout(y=64 * n))
-    return Plan(Problem("attention"), buffers, (launch,))
-
-
-@OF_THIS_FILE
-@pytest.mark.parametrize("n", [8, 32, 64])
-def test_batch_multiplies_floats(n: int) -> None:
-    plan, rng = product_plan(n), np.random.default_rng(5)
-    x, y = (rng.normal(size=(rows, 32)).astype(np.float32) for rows in (64, n))
-    report = run(plan, {"x": x, "y": y})
-    assert not report.findings
-    exact, size = x.astype(np.float64) @ y.T.astype(np.float64), np.abs(x) @ np.abs(y).T
-    assert (np.abs(report.out - exact) < 2.0**-21 * size).all()
+# --- the kernel -------------------------------------------------------------------------------------
 
 
 def serialised(kernel: Kernel) -> bool:
     return "serialized" in assemble(compile_ptx(kernel), "sm_90")[1]
 
 
-@OF_THIS_FILE
-def test_products_of_a_batch_run_into_each_other_unless_the_kernel_calls() -> None:
-    assert not serialised(multiplier(32))
-    assert serialised(multiplier(32, divides=True))
-
-
-@OF_THIS_FILE
 def test_a_kernel_of_one_architecture_is_compiled_for_no_other() -> None:
-    (launch,) = product_plan(32).launches
+    (launch,) = plan_of(wgmma, *QUICK).launches
     ptx = compile_ptx(launch.kernel, "sm_90")
     assert ".target sm_90a" in ptx and compile_ptx(launch.kernel, "sm_90a") == ptx
     assert resources(launch.kernel, "sm_90").spill_bytes == 0 and blocks_per_sm(launch, "sm_90") >= 1
     for target in ("sm_89", "sm_100"):
-        with pytest.raises(CompileError, match=rf"product_n32_False uses instructions of sm_90a alone; {target} has"):
+        with pytest.raises(CompileError, match=rf"uses instructions of sm_90a alone; {target} has"):
             compile_ptx(launch.kernel, target)
         with pytest.raises(CompileError, match=f"sm_90a alone; {target} has"):
             assemble(ptx, target)
@@ -374,9 +302,6 @@ def test_a_kernel_of_one_architecture_is_compiled_for_no_other() -> None:
 def test_batch_refuses_what_the_instruction_lacks() -> None:
     with pytest.raises(ValueError, match="n is 12; it must be a multiple of 8 up to 256"):
         batch(12, [Product(0, 0, 0)])
-
-
-# --- the kernel -------------------------------------------------------------------------------------
 
 
 CASES = [
@@ -479,21 +404,10 @@ def test_keys_embedded_together_need_both_fences(which: int) -> None:
     assert ("race", "k_embedded") in {(finding.kind, finding.place) for finding in report.findings}
 
 
-@pytest.mark.parametrize(
-    "dims, once",
-    [
-        ({"heads": 8, "seq_q": 2048, "hdim": 128, "rotary_dim": 64}, True),
-        ({"heads": 8, "seq_q": 2048, "hdim": 128, "rotary_dim": 64, "causal": True}, True),
-        ({"heads": 32, "kv_heads": 8, "seq_q": 512, "hdim": 128, "rotary_dim": 128}, True),
-        ({"heads": 8, "seq_q": 256, "hdim": 128, "rotary_dim": 64}, False),  # two tiles or three: the wait costs more
-        ({"heads": 8, "seq_q": 16, "seq_k": 4096, "hdim": 128, "rotary_dim": 128}, False),  # nobody else needs them
-        ({"heads": 128, "seq_q": 64, "hdim": 128, "rotary_dim": 128}, False),
-    ],
-)
-def test_keys_are_embedded_together_where_many_tiles_are_met_by_many_blocks(dims: dict[str, Any], once: bool) -> None:
-    problem = Problem("rope", **dims)
-    assert choose(problem).once is once
-    assert not choose(problem, 0).once
+@pytest.mark.parametrize(("heads", "seq_q", "once"), [(8, 2048, True), (8, 256, False)])
+def test_keys_are_embedded_together_where_many_tiles_are_met_by_many_blocks(heads: int, seq_q: int, once: bool) -> None:
+    problem = Problem("rope", heads=heads, seq_q=seq_q, hdim=128, rotary_dim=64)
+    assert choose(problem).once is once and not choose(problem, 0).once
     launch = attend(problem, ROPE, "rates", problem.rotary_dim)
     assert set(workspace(problem, launch)) == ({"k_embedded", "states"} if once else set())
     assert not workspace(problem, attend(problem))
