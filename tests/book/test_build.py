@@ -76,7 +76,7 @@ def test_tasks_run_side_by_side_and_the_first_that_fails_says_why() -> None:
 
 
 def test_a_strict_build_fails_on_findings_and_figures_of_the_reference_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, there = (Evidence.load(slug) for slug in (REFERENCE, "nvidia-h100-80gb-hbm3"))
+    here, there = (Evidence.load(slug) for slug in (REFERENCE, "nvidia-h200"))
     monkeypatch.setattr(findings, "broken", lambda: ["f1 does not hold"])
     monkeypatch.setattr(findings, "report", lambda e: [f"findings on {e.slug}"])
     monkeypatch.setattr(saving, "differing", lambda where: ["changed.csv", "missing.csv"])

@@ -73,11 +73,11 @@ def test_two_swapped_times_change_what_asks_for_them_alone(e: Evidence, monkeypa
 
 
 EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
-    "attention-online-fixed", "language-alike",
+    "attention-online-fixed", "decode-free", "language-alike",
 }  # fmt: skip
 OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counters, counts, searches, errors, targets
     "question-bound", "question-bound-loaded", "question-cliff",
-    "question-counts", "rope-separate", "setup-floor", "use-overhead", "use-problems", "v8-counters", "v8-cuts",
+    "question-counts", "rope-separate", "setup-floor", "use-overhead", "use-problems", "v8-cuts",
     "v8-tiles",
 }  # fmt: skip
 
@@ -137,8 +137,8 @@ def test_the_reference_needs_the_intervals_and_keeps_its_sentence(e: Evidence, m
 
 
 def test_another_card_s_page_has_the_same_sentence_and_a_badge() -> None:
-    here, there = (Evidence.load(DATA / "measured" / slug) for slug in (REFERENCE, "nvidia-h100-80gb-hbm3"))
-    ids = ("wave-test", "v8-cuts")
+    here, there = (Evidence.load(DATA / "measured" / slug) for slug in (REFERENCE, "nvidia-h200"))
+    ids = ("wave-test", "decode-free")
     own, other = (paragraph(each, *ids) for each in (here, there))
     assert "span" not in own
     for each, word in zip(ids, (HOLDS, NOT_MEASURED)):
@@ -177,7 +177,7 @@ def test_the_command_prints_what_differs_and_fails_for_the_reference_alone(
 ) -> None:
     wrong = Finding("wrong", "It is so.", lambda e: (numbers(), Comparison.exact(False)))
     monkeypatch.setattr(findings, "load", lambda: {"wrong": wrong})
-    assert findings.main([]) == 1 and findings.main(["--gpu", "nvidia-h100-80gb-hbm3"]) == 0
+    assert findings.main([]) == 1 and findings.main(["--gpu", "nvidia-h200"]) == 0
     said = capsys.readouterr().out
     assert f"wrong does not hold on {REFERENCE}: It is so." in said and f"wrong {DIFFERS}" in said
     with pytest.raises(DataError, match="no-card"):

@@ -55,7 +55,7 @@ def test_a_version_that_is_registered_gets_a_page(e: Evidence, monkeypatch: pyte
     new = replace(VERSIONS["rope_v7"], id="rope_v99", parent="rope_v7", title="A new one")
     monkeypatch.setitem(VERSIONS, "rope_v99", new)
     text = pages.page(e, new)
-    assert "# rope_v99\n\n**A new one**" in text and "Not measured on the NVIDIA H200 yet." in text
+    assert "# rope_v99\n\n**A new one**" in text and "Not measured on the NVIDIA H100 80GB HBM3 yet." in text
     with pytest.raises(KeyError, match="rope_v0"):
         pages.page(e, replace(new, parent="rope_v0"))
 
