@@ -16,7 +16,7 @@ pip    := -m pip --disable-pip-version-check
 card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment cluster book test test-deep gpu measure op op-decode status claims compare \
+.PHONY: environment cluster book test test-deep gpu measure op status claims compare \
 	counts counters sanitize resources lint serve clean
 
 environment: .venv/.stamp
@@ -41,9 +41,6 @@ measure: .venv/.stamp
 
 op: .venv/.stamp
 	$(run) -m analysis op $(card) $(if $(NEW_RUN),--new-run)
-
-op-decode: .venv/.stamp
-	$(run) -m analysis op-decode $(card) $(if $(NEW_RUN),--new-run)
 
 status: .venv/.stamp
 	$(run) -m analysis measure --status

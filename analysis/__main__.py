@@ -10,7 +10,6 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "build": ("book.build", "execute the notebooks and render the book"),
     "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, ..., claims and the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
-    "op-decode": ("measure.op_decode", "check the op's decode calls at random and under stress"),
     "op": ("measure.op", "check and time the op of kernels/ops.py on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
     "sanitize": ("measure.sanitize", "run every version under compute-sanitizer's tools"),
@@ -24,7 +23,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "dictionary": ("record.dictionary", "write data/README.md, which says what every column means"),
 }
-GO_ON = ("gpu", "measure", "op", "op-decode", "counters")  # after an interruption, with what is not done
+GO_ON = ("gpu", "measure", "op", "counters")  # after an interruption, with what is not done
 
 
 def main(arguments: list[str]) -> int:

@@ -2,16 +2,13 @@
 
 import functools
 from collections.abc import Iterable
-from typing import Any
 
 import pandas as pd
 
 from kernels import VERSIONS
 from kernels.runtime.identity import source_hash
 
-from ..record.files import HASHES, read_records
-
-Row = dict[str, Any]
+from ..record.files import HASHES, Row, read_records
 
 
 @functools.cache

@@ -8,7 +8,8 @@ from kernels.runtime.classes import Call
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
-from ..record.files import dicts, problem_of
+from ..record.files import problem_of
+from ..record.runs import read
 from . import Says, checks, finding, numbers, slower
 from .fuse import half_prompts
 from .v8 import beside_pytorch
@@ -48,9 +49,8 @@ def half(e: Evidence) -> Says:
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
     """What was measured of the op: the rows of a study's latest complete run. Raises: NotMeasured."""
-    rows = dicts(e.record.frame(table), table)
     run = complete_runs(e.record.frame("runs")).get(study, {}).get("run")
-    found = [row for row in rows if (row["study"], row["run"]) == (study, run)]
+    found = [row for row in read(e.record.folder / run, table) if row["study"] == study] if run else []
     if not found:
         raise NotMeasured("calls of the op were not measured: `make op`")
     return found

@@ -1,6 +1,6 @@
 """Check and time the op of kernels/ops.py on the GPU at hand: `python -m analysis op`.
 
-    python -m analysis op                      2,000 random calls against float64, then calls beside a bare launch
+    python -m analysis op                      2,000 random calls of each kind against float64, times, and stress
     python -m analysis op --problems 200
 
 Random calls are eager, or a captured graph that is replayed after other calls have evicted what the op caches. Called
@@ -131,7 +131,6 @@ class Call:
 
 
 Draw = Callable[[random.Random], Call | None]
-WorksOf = Callable[[int], Sequence["Work"]]
 Given = tuple[list[torch.Tensor], dict[str, Any]]  # q, k and v in their layout, and the keyword arguments
 
 
@@ -447,13 +446,14 @@ def works(count: int) -> list[Work]:
     return [Work("op_problems", problems, count), Work("op_time", lambda target: timed, body=time_op)]
 
 
-def main(
-    arguments: list[str] | None = None, prog: str = "op", about: str = __doc__ or "", works_of: WorksOf = works
-) -> int:
-    parser = argparse.ArgumentParser(prog=f"python -m analysis {prog}", description=about.splitlines()[0])
-    parser.add_argument("--problems", type=int, default=CALLS, help=f"random calls (default: {CALLS})")
+def main(arguments: list[str] | None = None) -> int:
+    from . import op_decode  # which takes its calls from here
+
+    parser = argparse.ArgumentParser(prog="python -m analysis op", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--problems", type=int, default=CALLS, help=f"random calls of each kind (default: {CALLS})")
     parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
+    both = [*works(chosen.problems), *op_decode.works(chosen.problems)]
     with at_card(chosen.gpu) as writer:
-        return 0 if measure_op(writer, writer.gpu["target"], works_of(chosen.problems), chosen.new_run) else 1
+        return 0 if measure_op(writer, writer.gpu["target"], both, chosen.new_run) else 1

@@ -171,7 +171,3 @@ def works(count: int) -> list[op.Work]:
         "op_prompts", lambda target: op.drawn(SEED, count, target, MOST_KERNELS, prompt_call), count, SEED
     )
     return [problems, prompts, op.Work("op_stress", lambda target: list(STRESSED), body=stress)]
-
-
-def main(arguments: list[str] | None = None) -> int:
-    return op.main(arguments, "op-decode", __doc__ or "", works)

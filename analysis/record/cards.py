@@ -22,11 +22,6 @@ def like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return one.get("name") == other.get("name") and (not all(limits) or limits[0] == limits[1])
 
 
-def same_card(recorded: Mapping[str, Any], gpu: Mapping[str, Any]) -> bool:
-    """Whether a gpu.json is of this card, under this power limit; one of before UUIDs were kept is of another."""
-    return "uuid" in recorded and recorded["uuid"] == gpu.get("uuid") and like(recorded, gpu)
-
-
 def names(gpu: Mapping[str, Any]) -> Iterator[str]:
     """Names of its folder: the model's; with the card's UUID where another has that; with the power limit too."""
     yield gpu["slug"]
@@ -65,27 +60,23 @@ def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:
     return True
 
 
-def named_well(named: str) -> None:
-    """Raises: DataError where `--gpu` names no folder directly under data/measured."""
-    if named and (Path(named).name != named or named.startswith(".")):
-        raise DataError(f"--gpu is {named!r}; it names a folder under {files.MEASURED}")
-
-
 def folder_of(gpu: Mapping[str, Any], named: str = "") -> Path:
     """The folder of a card, which is made and made its own if it has none yet; `named` is its name where not empty.
 
     A folder that is named takes any card of the same model and power limit: each run says which card it ran on.
 
-    Raises: DataError where the folder that is named holds another model or power limit, or where a card without a UUID
-    meets a folder that is taken.
+    Raises: DataError where `named` is no name of a folder, or that folder holds another model or power limit, or where
+    a card without a UUID meets a folder that is taken.
     """
-    named_well(named)
+    if named and (Path(named).name != named or named.startswith(".")):
+        raise DataError(f"--gpu is {named!r}; it names a folder under {files.MEASURED}")
     for name in [named] if named else names(gpu):
         folder = files.MEASURED / name
         if _claimed(folder, gpu):
             return folder
         holds = read_json(folder / "gpu.json")
-        if same_card(holds, gpu) or (named and like(holds, gpu)):
+        own = "uuid" in holds and holds["uuid"] == gpu.get("uuid")  # one of before UUIDs were kept is of another card
+        if like(holds, gpu) and (own or named):
             return folder
     raise DataError(f"{folder} is of {words(holds)}, this card is {words(gpu)}: name its folder, --gpu SLUG")
 

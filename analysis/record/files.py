@@ -8,7 +8,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ RESOURCES = DATA / "resources.csv"
 LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
 
-Cells = dict[str, list[Any]]  # the values of each column of a table
+Row = dict[str, Any]
 
 # What a gpu.json holds: what it must, and what it may. Ceilings may still be measured.
 NEEDED = ("name", "compute_capability", "sms", "ceilings")
@@ -59,8 +59,8 @@ def _parse(column: Column, text: str) -> Any:
     return PARSERS[column.kind](text)
 
 
-def read_cells(path: Path, table: str, of_run: bool = False, torn: bool = False) -> Cells:
-    """The values of each column of a CSV of `SCHEMAS[table]`, gzipped or not, the problem as its columns.
+def read_rows(path: Path, table: str, of_run: bool = False, torn: bool = False) -> list[Row]:
+    """The rows of a CSV of `SCHEMAS[table]`, gzipped or not, the problem as its columns, None where a cell is empty.
 
     A column that may be empty may be missing: it was added to the table after the file was written. Where the file may
     be `torn`, as a run that is being written, a last line without an end is left out.
@@ -84,7 +84,9 @@ def read_cells(path: Path, table: str, of_run: bool = False, torn: bool = False)
     lacking = {name for name, column in columns.items() if name not in frame and not column.optional}
     if wrong := lacking | (set(frame) - set(columns)):
         raise DataError(f"{path}: column {min(wrong)!r} is {'missing' if lacking else 'unknown'}")
-    found: Cells = {}
+    if frame.empty:
+        return []
+    found: dict[str, Sequence[Any]] = {}
     for name, column in columns.items():
         parse = functools.cache(functools.partial(_parse, column))  # cells recur
         values = []
@@ -93,30 +95,19 @@ def read_cells(path: Path, table: str, of_run: bool = False, torn: bool = False)
                 values.append(parse(cell))
             except (ValueError, KeyError):
                 raise DataError(f"{path}, column {name!r}: {cell!r} where {column.kind} is due") from None
-        if column.kind == "problem":
-            found.update(zip(PROBLEM_COLUMNS, map(list, zip(*values)) if values else [[] for _ in PROBLEM_COLUMNS]))
-        else:
-            found[name] = values
-    return {column.name: found[column.name] for column in SCHEMAS[table] if column.name in found}
+        found.update(zip(PROBLEM_COLUMNS, zip(*values)) if column.kind == "problem" else {name: values})
+    names = [column.name for column in SCHEMAS[table] if column.name in found]
+    return [dict(zip(names, row)) for row in zip(*map(found.__getitem__, names))]
 
 
 def read_table(path: Path, table: str) -> pd.DataFrame:
-    """The rows of a CSV. Raises: as `read_cells`."""
-    return pd.DataFrame(read_cells(path, table))
+    """The rows of a CSV. Raises: as `read_rows`."""
+    return pd.DataFrame(read_rows(path, table), columns=[column.name for column in SCHEMAS[table]])
 
 
-def read_records(path: Path, table: str) -> list[dict[str, Any]]:
-    """The rows of `read_table` as dicts, None where a cell is empty; none of no file. Raises: DataError."""
-    return dicts(read_table(path, table), table) if path.exists() else []
-
-
-def dicts(frame: pd.DataFrame, table: str) -> list[dict[str, Any]]:
-    """The rows of a table as dicts, None where a cell is empty."""
-    found = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    counted = [c.name for c in SCHEMAS[table] if c.kind == "integer" and frame[c.name].dtype.kind == "f"]
-    for row in found:  # pandas has floats where a cell is empty
-        row.update({name: int(row[name]) for name in counted if row[name] is not None})
-    return found
+def read_records(path: Path, table: str) -> list[Row]:
+    """The rows of a CSV, None where a cell is empty; none of no file. Raises: as `read_rows`."""
+    return read_rows(path, table) if path.exists() else []
 
 
 # ---------------------------------------------------------------- writing

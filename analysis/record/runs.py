@@ -21,9 +21,8 @@ from kernels.version import PROBLEM_COLUMNS
 
 from . import files
 from .columns import SCHEMAS
-from .files import Cells, DataError, append, load_json, read_cells, replace_file, write_json
+from .files import DataError, Row, append, load_json, read_rows, replace_file, write_json
 
-Row = dict[str, Any]
 ABOUT = "run.json"
 OF_STUDY = ("finished_at", "complete", "seconds", "throttle", "other_processes", "repeated")
 OF_RUN = tuple(column.name for column in SCHEMAS["runs"] if column.name not in (*OF_STUDY, "run", "study"))
@@ -63,22 +62,15 @@ def _table(folder: Path, table: str) -> Path | None:
     return None
 
 
-def cells_of(card: Path, table: str) -> Cells:
-    """The values of each column of a table over all runs of a card, of runs.csv a row a study. Raises: DataError."""
-    found: Cells = {column.name: [] for column in SCHEMAS[table]}
-    for folder in folders(card):
-        said = about(folder)
-        if table == "runs":
-            for study, values in said["studies"].items():
-                row = {**said, **values, "run": folder.name, "study": study}
-                for name, column in found.items():
-                    column.append(row.get(name))
-        elif path := _table(folder, table):
-            cells = read_cells(path, table, of_run=True, torn=not said["complete"])
-            rows = len(cells[SCHEMAS[table][-1].name])
-            for name, column in found.items():
-                column += [folder.name] * rows if name == "run" else cells[name]
-    return found
+def read(folder: Path, table: str) -> list[Row]:
+    """The rows of one run, of runs a row a study, None where a cell is empty. Raises: DataError."""
+    said, path = about(folder), _table(folder, table)
+    if table == "runs":
+        studies = ({**said, **values, "study": study} for study, values in said["studies"].items())
+        found = [{column.name: row.get(column.name) for column in SCHEMAS["runs"]} for row in studies]
+    else:
+        found = read_rows(path, table, of_run=True, torn=not said["complete"]) if path else []
+    return [{**row, "run": folder.name} for row in found]
 
 
 def rows(gpu: str | Path, table: str) -> pd.DataFrame:
@@ -89,7 +81,8 @@ def rows(gpu: str | Path, table: str) -> pd.DataFrame:
     Raises: DataError for an unknown card or a damaged file.
     """
     card = gpu if isinstance(gpu, Path) else files.gpu_folder(gpu)
-    frame = pd.DataFrame(cells_of(card, table))
+    found = [row for folder in folders(card) for row in read(folder, table)]
+    frame = pd.DataFrame(found, columns=[column.name for column in SCHEMAS[table]])
     return _state(frame, table) if table in STATES and len(frame) else frame
 
 
@@ -103,14 +96,8 @@ def _state(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 
 def records(gpu: str | Path, table: str) -> list[Row]:
     """`rows` as dicts, None where a cell is empty. Raises: DataError."""
-    return files.dicts(rows(gpu, table), table)
-
-
-def read(folder: Path, table: str) -> list[Row]:
-    """The rows of one run, None where a cell is empty. Raises: DataError."""
-    path = _table(folder, table)
-    cells = read_cells(path, table, of_run=True, torn=not about(folder)["complete"]) if path else {}
-    return [{"run": folder.name, **dict(zip(cells, row))} for row in zip(*cells.values())]
+    frame = rows(gpu, table)
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
 # ---------------------------------------------------------------- writing
