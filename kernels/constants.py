@@ -1,7 +1,5 @@
 """Constants of the log's kernels, and the checks that their planners share."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

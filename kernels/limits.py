@@ -1,7 +1,5 @@
 """The limits of each compute capability, by target, for planning, compiling and running launches."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

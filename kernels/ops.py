@@ -36,8 +36,6 @@ reaches the rows that see that key, or others of its block; PyTorch's weight of 
 Wrong arguments are a TypeError or ValueError that names what was given and what is allowed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """A tensor map: a tensor in global memory, and the box of it that one copy brings to shared memory."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ The replaced lines are the whole difference, so a measurement shows what they co
 few lines is a file of its own in `kernels/ablations/`, registered with `ablation=True`.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Attention versions with one thing changed."""
 
-from __future__ import annotations
-
 from .ablate import ablate
 
 ablate(

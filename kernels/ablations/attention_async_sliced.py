@@ -9,8 +9,6 @@ their result.
 Source: Final Summary, "cp.async + Double Buffering", which says that it cannot fit.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -12,8 +12,6 @@ as without.
 Source: Final Summary, "Alternative Implementations", with what its section on tensor cores says does not help.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

@@ -4,8 +4,6 @@ The log does not record its compiler flags. So every version is registered with 
 the published ratio would be with fast-math.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

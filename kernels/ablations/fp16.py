@@ -1,7 +1,5 @@
 """Half-precision versions with one thing changed."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -13,8 +13,6 @@ infinite if it is 11 below the maximum of the row.
 Source: Phase 6 Status Report, "What Would Actually Help", tensor cores.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32, uint16, uint32

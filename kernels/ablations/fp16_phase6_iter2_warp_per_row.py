@@ -5,8 +5,6 @@ softmax, which shuffles reduce, and the dims for the product with V. Eight lanes
 the output. Tiles, barriers, shared memory and the load of K and V are the same.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -1,7 +1,5 @@
 """RoPE versions with one thing changed."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..checking.models import Array, rotate_pairs, scaled_scores, softmax

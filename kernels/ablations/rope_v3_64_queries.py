@@ -8,8 +8,6 @@ thread per key and one query after the other, as in V3, would leave most of such
 Source: none; the log holds that 64 queries a block would need 512 KB of shared memory (V3, item 14).
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

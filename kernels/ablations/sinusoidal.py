@@ -1,7 +1,5 @@
 """Sinusoidal versions with one thing changed."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..checking.models import Array, scaled_scores, softmax

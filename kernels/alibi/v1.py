@@ -5,8 +5,6 @@ Change from attention_v8: each score gets -slope * |query position - key positio
 Source: beyond the documents, which name it as future work.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

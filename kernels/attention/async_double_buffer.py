@@ -11,8 +11,6 @@ Source: Final Summary, "cp.async + Double Buffering". `attention_async_double_bu
 shared memory that a block can opt in to.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

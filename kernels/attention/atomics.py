@@ -8,8 +8,6 @@ NaN. That depends on the data. It is rare from 16 keys on, and this version take
 Source: Final Summary, "Key Optimizations That Worked", item 2: the atomics that were replaced.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ is attention_atomics.
 Source: Final Summary, "Key Optimizations That Worked", items 2 and 3: the kernel after the first and before the second.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

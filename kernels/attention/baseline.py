@@ -8,8 +8,6 @@ with more, the keys from 32 on are scaled by the maximum and sum of their own wa
 Source: Final Summary, "What We Achieved", left-hand times.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -5,8 +5,6 @@ Change from attention_v8: keys are split over blocks, and query heads of a group
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from ..constants import require
 from ..flash.plan import decode_plan
 from ..version import Plan, Problem, register

@@ -15,8 +15,6 @@ Source: Final Summary, "Multi-Query with Shared Memory Caching". `attention_mult
 the shared memory that a block can opt in to, and any number of keys.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

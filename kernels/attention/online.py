@@ -7,8 +7,6 @@ keys, and a warp without keys keeps a maximum of -inf, whose correction exp(-inf
 Source: Final Summary, "Best Performance"; as timed.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -6,8 +6,6 @@ embedding paths use this attention, too.
 Source: the log's best version with its bug fixed. The check in the log's own file does not detect NaN.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

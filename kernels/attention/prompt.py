@@ -5,8 +5,6 @@ Change from attention_v8: half precision on tensor cores.
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from ..constants import require
 from ..flash.prompt_plan import prompt_plan
 from ..version import Plan, Problem, register

@@ -11,8 +11,6 @@ Source: Final Summary, "Register Tiling - Coverage Bugs". The code was not kept:
 remainder of 16 dims are assumed.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -14,8 +14,6 @@ Source: Final Summary, "Repository Files", Experimental: attention_kernel_tensor
 `attention_tensor_core_v1_227k` is the same kernel with the shared memory that a block can opt in to.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -11,8 +11,6 @@ Q and K are rounded to float16, so the error is far above that of float32.
 Source: Final Summary, "Tensor Cores - 3-4x SLOWER".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

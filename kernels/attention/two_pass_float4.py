@@ -7,8 +7,6 @@ needs: the second orders nothing.
 Source: Final Summary, "Alternative Implementations": the kernel behind "0.76-0.86 TFLOPS".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

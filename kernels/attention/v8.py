@@ -5,8 +5,6 @@ Change from attention_online_fixed: the core of kernels/v8 instead of one thread
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from ..v8 import attend, plan, require_problem
 from ..version import Plan, Problem, register
 

@@ -7,8 +7,6 @@
 ablations, and a sample of all `problems(version)`; with WHOLE=1 it checks all of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ softmax is right. Elsewhere it is the factor by which the fp32 error grows. Ther
 ablations: one has negative weights, which only tightens the allowance, and one ignores v.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

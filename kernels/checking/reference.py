@@ -4,8 +4,6 @@ All functions take and return torch tensors on any device: q `[batch, heads, seq
 seq_k, hdim]`.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterator

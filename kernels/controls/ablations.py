@@ -3,8 +3,6 @@
 Only C++ has unroll pragmas, so these ablations change the controls and not the ports.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..ablations.ablate import INHERITED, replaced

@@ -5,8 +5,6 @@ its port statement by statement: even `int tid` in place of a repeated threadIdx
 the port unrolls by hand or takes from helpers is plain C++ here: unroll pragmas, `int`, separate shared arrays.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ times frequencies never reach it, so this module has the fast path alone. It sub
 which is stored in three parts so that the difference is exact, and evaluates both polynomials on the remainder.
 """
 
-from __future__ import annotations
-
 from numba import cuda, float32, int32
 from numba.cuda import libdevice
 

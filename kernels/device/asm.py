@@ -3,8 +3,6 @@
 All functions take arrays and indices in elements, never addresses.
 """
 
-from __future__ import annotations
-
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils

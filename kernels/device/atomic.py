@@ -18,8 +18,6 @@ The threads that take part are chosen by the argument `where`, not by a branch. 
 would make the compiler give up uniform registers for the wgmma instructions in the same loop.
 """
 
-from __future__ import annotations
-
 from llvmlite import ir
 from numba import types
 from numba.cuda.extending import intrinsic

@@ -9,8 +9,6 @@ Numba learns the rules of the type through calls on `CINT`. They are part of its
 uses a `cint` covers them (see `runtime.definitions`).
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any

@@ -17,8 +17,6 @@ acquires the data. So no thread waits for its own stores, as it would at the clu
         barrier_wait(shared, at, phase & 1)
 """
 
-from __future__ import annotations
-
 from llvmlite import ir
 from numba import types
 from numba.cuda.extending import intrinsic

@@ -5,8 +5,6 @@ assembly, as in CUDA's header cuda_fp16.h; the compiler rejects some vectors of 
 16 bytes of halves: they take arrays of uint16 and pointers to it as well.
 """
 
-from __future__ import annotations
-
 from llvmlite import ir
 from numba import types
 from numba.cuda.extending import intrinsic

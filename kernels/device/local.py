@@ -3,8 +3,6 @@
 Numba's `cuda.local.array` fills the array with zeros in every thread.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

@@ -5,8 +5,6 @@ loop over the remainder start with `no_unroll`. The compiler would still unroll 
 such a loop runs up to an `opaque` end.
 """
 
-from __future__ import annotations
-
 from llvmlite import ir
 from numba import types
 from numba.cuda.extending import intrinsic

@@ -5,8 +5,6 @@ that only the emulator knows. So the counts are exact whatever the compiler does
 contains no marks.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

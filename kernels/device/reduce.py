@@ -6,8 +6,6 @@ shared array and the offset of its reduction buffer of 32 floats. No barrier sep
 from the first store of the next. Every caller declares that race.
 """
 
-from __future__ import annotations
-
 from numba import cuda, float32
 
 from .cint import cint

@@ -1,7 +1,5 @@
 """Rows of float32 in a tensor with any strides."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from numba import cuda, types, uint32, uint64

@@ -3,8 +3,6 @@
 Halves and float8 are stored as their bits. A pointer to float8 counts 32-bit words of four values.
 """
 
-from __future__ import annotations
-
 from numba import cuda, float32, types, uint16, uint32
 from numba.cuda import libdevice
 

@@ -1,7 +1,5 @@
 """A float32 split into two TF32 numbers, for the tensor cores."""
 
-from __future__ import annotations
-
 from llvmlite import ir
 from numba import cuda, float32, types
 from numba.cuda.extending import intrinsic

@@ -5,8 +5,6 @@ nvcc's -use_fast_math. fast_sin, fast_cos and fast_sincos are always `__sincosf`
 Angles are float32 radians. Each call is marked, so that the emulator can count it.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda

@@ -4,8 +4,6 @@ Numba lowers a struct of four floats to four scalar accesses, so these are plain
 pointer or array determines the address space: the same `ld4` gives `ld.global.v4.f32` or `ld.shared.v4.f32`.
 """
 
-from __future__ import annotations
-
 from llvmlite import ir
 from numba import cuda, types
 from numba.core import cgutils

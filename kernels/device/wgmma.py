@@ -6,8 +6,6 @@ of a row are swizzled by the row's number (`tile_index`), so that neither a writ
 bank conflict. A tile is aligned to 1024 bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ It has RMSNorm, RoPE on half-split pairs, grouped-query attention, SwiGLU, and a
 `Decoder(config, attend=fused)` differs from `Decoder(config, attend=plain)` in one function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

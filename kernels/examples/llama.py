@@ -7,8 +7,6 @@ rotates in float32, transformers in the model's dtype. So in bfloat16 the logits
 backends than these are from one another, and nearer to those of float32.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

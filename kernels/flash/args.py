@@ -1,7 +1,5 @@
 """The arguments of the decode kernels, in groups. A group is one named tuple in the kernel and flat in the launch."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scores and weighted sums on FMA units: a lane owns some dims of a key, and all rows of queries in them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda, types

@@ -5,8 +5,6 @@ costs nothing. Sums are V^T P^T: weights come out of the softmax as the B operan
 byte permutes. Lane l is (g, m) = (l // 4, l % 4). Tiles in shared memory are swizzled: chunk c of row r at c ^ (r & 7).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda, types

@@ -7,8 +7,6 @@ Lane l is (g, m) = (l // 4, l % 4) and holds rows g and g + 8. Terms of a produc
 have: a lane takes dims 4m .. 4m + 3 of 16 by one load, and keys 2m, 2m + 1 of 8, of which it has the scores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Lane l is (g, m) = (l // 4, l % 4); it holds rows g and g + 8. Scores and weight
 8j + 2m + 1 of each j in turn; accumulators tile by tile of 8 dims, four each: (g, 2m), (g, 2m + 1), and those of g + 8.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import types

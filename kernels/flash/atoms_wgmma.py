@@ -5,8 +5,6 @@ product's statement and its wait, registers of either may not be touched: ptxas 
 So scores of a tile and the weighted sum of the one before are started by one statement.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

@@ -1,7 +1,5 @@
 """Which kernel takes a decode problem, and how its keys are split: one rule over dtype, head dim, rows and the card."""
 
-from __future__ import annotations
-
 from ..constants import MUST_BE, require
 from ..limits import capability
 from .schedule import DecodeShape, dims_of

@@ -5,8 +5,6 @@ shared memory, ask for the next one, scores, online softmax, weighted sum. Then 
 result (`epilogue`), and the splits' the output (`combine`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from typing import Any

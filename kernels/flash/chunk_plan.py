@@ -1,7 +1,5 @@
 """Which kernel takes a chunk of queries in float32, how its keys are split, and its plan over named buffers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 Split keys, as in decode; the warps of a block share tiles of keys and values in shared memory, by rows and by keys.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ..version import SharedLayout

@@ -1,7 +1,5 @@
 """Combine: the partial results of all splits of a row to its output, in a second launch."""
 
-from __future__ import annotations
-
 import functools
 
 from numba import cuda, float32, types

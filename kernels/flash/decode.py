@@ -5,8 +5,6 @@ batch: load keys and values, rotate the keys (`embed`), scores, online softmax, 
 become one partial result (`epilogue`), and the splits' the output (`combine`).
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the kernels do with each element type: how 16 bytes become float32, and float32 become elements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -10,8 +10,6 @@ Embeddings:
 A position outside [0, 2^20), or outside the tables, makes NaN.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Epilogue: the warps' accumulators of a block to one partial result, or to the output where keys are not split."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

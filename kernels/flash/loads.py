@@ -3,8 +3,6 @@
 Keys and queries with half-split RoPE come as two pieces of 8 bytes, a half from either side of the pairs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from .schedule import Shape

@@ -1,7 +1,5 @@
 """Masks and biases: which keys a row of queries sees, and what ALiBi subtracts from their scores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

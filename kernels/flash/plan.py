@@ -1,7 +1,5 @@
 """Launches of a decode problem, and its plan over named buffers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import partial

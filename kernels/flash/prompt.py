@@ -5,8 +5,6 @@ them and all keys that these see, a tile of keys at a time. Tiles in shared memo
 bytes, chunk c of row r at c ^ (r & 7). Keys with half-split RoPE, and queries like them, lie in the order of `loads`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -6,8 +6,6 @@ and is added in float32. The scale 2^c of a tile of values is part of its weight
 weights are at most 2^15. A block that meets a tile which is not split computes on TF32 tensor cores, as chunks do.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

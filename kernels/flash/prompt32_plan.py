@@ -1,7 +1,5 @@
 """Which float32 prompts the kernels of `prompt32` take, and their plan over named buffers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

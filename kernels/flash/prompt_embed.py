@@ -1,7 +1,5 @@
 """RoPE of prompts: the launch that rotates keys."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -4,8 +4,6 @@ A block's warps share a tile of queries by rows and each tile of keys by keys. A
 softmax, wait for its values, weighted sum. Then the partial results become the output.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which kernel takes a prompt in half precision, and its plan over named buffers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -5,8 +5,6 @@ start its scores and the weighted sum of the tile before together, wait for the 
 under way.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -4,8 +4,6 @@ The grid is (splits, KV heads * row tiles, batch). The rows of a KV head are its
 a tile of them shares each key that is read. All blocks run in one wave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

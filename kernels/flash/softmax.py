@@ -4,8 +4,6 @@ A masked score is -inf and a row max at least -1e30, so a row that sees no key h
 rescaled only where a row max has grown by more than 2^8: their weights stay below that.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

@@ -10,8 +10,6 @@ so is one of Q or K beyond 2^9, as 22 bits of large scores show in their weights
 Parts: a row has all high parts and then all low parts, in the bytes of its float32 row of `dims` elements.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from typing import Any

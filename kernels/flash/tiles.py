@@ -4,8 +4,6 @@ An operation is a Python function that emits LLVM IR; its loops run while the ke
 Numba promises neither for loops over local arrays.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ The compiler knows that, so a store to one does not invalidate values loaded fro
 of dynamic shared memory, or of parts of one array.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

@@ -7,8 +7,6 @@ for it. No other thread adds to that dim, so its atomic, one per tile, is unnece
 Source: Phase 6 Status Report, "2.79x vs minimal".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32, types

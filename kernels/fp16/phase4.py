@@ -13,8 +13,6 @@ NaN if it held nothing as close, or nothing finite.
 Source: Phase 6 Status Report, "Phase 4 (Proven Baseline)".
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

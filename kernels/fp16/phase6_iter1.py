@@ -8,8 +8,6 @@ own row. Such a run-time index puts them in local memory.
 Source: Phase 6 Status Report, "Iteration 1 (Complex Register Tiling)".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32, types

@@ -6,8 +6,6 @@ their initialisation. Each row is still used by its own thread only.
 Source: Phase 6 Status Report, "Iteration 2 (Shared Memory Fix)".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32, types

@@ -7,8 +7,6 @@ these; the warps' results are merged at the end. The fourth step is the kernel o
 Source: Phase 6 Status Report, "What Would Actually Help", which estimates tensor cores at 2 to 4 weeks.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..constants import require

@@ -1,7 +1,5 @@
 """Products of halves in shared memory with float32 sums, unrolled as much as in the source."""
 
-from __future__ import annotations
-
 from numba import cuda, float32
 
 from ..constants import BLOCK_K

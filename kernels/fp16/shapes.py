@@ -1,7 +1,5 @@
 """What the half-precision kernels share: their fixed sizes, the problems they take, their buffers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..constants import MUST_BE, require, require_one_sequence

@@ -1,7 +1,5 @@
 """Attention on the V8 core that adds the row of a table at each position to Q and K."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

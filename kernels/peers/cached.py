@@ -5,8 +5,6 @@ In a problem with `cache="rotated"` all keys except the newest are already rotat
 the cache. The other rows are copied there once, outside the timing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -3,8 +3,6 @@
 Angles are float32 in both: in half precision they would be wrong from some hundred positions on.
 """
 
-from __future__ import annotations
-
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 

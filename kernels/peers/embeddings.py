@@ -3,8 +3,6 @@
 Biases and tables do not change between calls, so they are made once, outside the timing.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

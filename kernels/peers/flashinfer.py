@@ -6,8 +6,6 @@ FlashAttention 2: decode for one query, else prefill. They rotate all dims in pa
 and k are reordered once, outside the timing, and align the last query with the last key.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import hashlib

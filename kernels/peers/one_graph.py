@@ -4,8 +4,6 @@ Scores, softmax and the product with V are written out, or left to SDPA. Each sh
 sin are made outside.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

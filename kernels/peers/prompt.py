@@ -1,7 +1,5 @@
 """Prompts in half precision: RoPE in float32, which PyTorch compiles to one kernel, then SDPA's flash or cuDNN."""
 
-from __future__ import annotations
-
 import torch
 
 from ..constants import require

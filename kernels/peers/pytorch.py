@@ -4,8 +4,6 @@ Positions do not change between calls, so tables and masks are made once, outsid
 paths. No peer here asks for TF32: float32 products are as exact as PyTorch's defaults.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable

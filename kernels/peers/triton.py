@@ -5,8 +5,6 @@ problem and caches the choice on disk. Float32 products are three TF32 products 
 ("ieee"); never one TF32 product, Triton's default.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from concurrent.futures import ThreadPoolExecutor

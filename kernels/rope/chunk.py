@@ -6,8 +6,6 @@ products of each pair of factors.
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from ..constants import require
 from ..flash.chunk_plan import chunk_plan
 from ..version import Plan, Problem, register

@@ -6,8 +6,6 @@ keys are rotated on their way to the product by a recurrence with exact seeds.
 Source: beyond the documents, which name decode as future work.
 """
 
-from __future__ import annotations
-
 from ..constants import require
 from ..flash.plan import decode_plan
 from ..version import Plan, Problem, register

@@ -5,8 +5,6 @@ Change from rope_v8: a kernel rotates K before the attention, as in rope_v7.
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..constants import attention_buffers

@@ -3,8 +3,6 @@
 A position outside [0, 2^20), or outside the tables, gives NaN, never a wrong number.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ second overlaps.
 Source: beyond the documents, which estimate tensor cores and did not build them.
 """
 
-from __future__ import annotations
-
 from ..constants import require
 from ..flash.prompt_plan import prompt_plan
 from ..version import Plan, Problem, register

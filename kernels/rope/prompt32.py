@@ -6,8 +6,6 @@ give one of float32.
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from ..constants import require
 from ..flash.prompt32_plan import prompt32_plan
 from ..version import Plan, Problem, register

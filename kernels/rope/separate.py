@@ -7,8 +7,6 @@ heads of fewer than 64 tokens it reads past the end of the tables.
 Source: RoPE Fusion Implementation Log, the separate path of every benchmark.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import cuda
 

@@ -5,8 +5,6 @@ Change from rope_v8: a kernel rotates Q and K before the attention, through glob
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from numba import cuda, int32, uint32
 
 from ..constants import FLOATS, INT, THREADS, UINT, attention_buffers, require

@@ -1,7 +1,5 @@
 """The cos and sin tables that the log's RoPE kernels read, computed on the host."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

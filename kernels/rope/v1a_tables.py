@@ -6,8 +6,6 @@ query, with cos and sin from global tables. Its block reductions leave out the l
 Source: RoPE Fusion Implementation Log, V1, items 1-3.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

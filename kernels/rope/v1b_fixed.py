@@ -5,8 +5,6 @@ Change from rope_v1a: the block reductions store the result of the block and eve
 Source: RoPE Fusion Implementation Log, V1, items 4-5.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

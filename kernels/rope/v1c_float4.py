@@ -5,8 +5,6 @@ Change from rope_v1b: Q, K and both tables are loaded as float4, two rotation pa
 Source: RoPE Fusion Implementation Log, V1, items 6-7.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

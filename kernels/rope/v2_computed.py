@@ -6,8 +6,6 @@ with one thread per pair, and for every key again for every query. Scalar loads,
 Source: RoPE Fusion Implementation Log, V2, items 9-11.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

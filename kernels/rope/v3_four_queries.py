@@ -7,8 +7,6 @@ sums of the four in arrays.
 Source: RoPE Fusion Implementation Log, V3, items 12-14.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -7,8 +7,6 @@ part of the dot product, which a block reduction sums. That takes four barriers 
 Source: RoPE Fusion Implementation Log, V4, items 15-17.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

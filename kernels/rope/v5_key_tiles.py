@@ -8,8 +8,6 @@ is one, which causes bank conflicts.
 Source: RoPE Fusion Implementation Log, V5, items 18-20.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

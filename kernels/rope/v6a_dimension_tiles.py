@@ -6,8 +6,6 @@ in shared memory. The rows of a tile are 256 floats apart, so the 32 keys of a w
 Source: RoPE Fusion Implementation Log, V6, items 21-23.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

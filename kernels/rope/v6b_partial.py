@@ -5,8 +5,6 @@ Change from rope_v6a: only the first rotary_dim dims are rotated, which is teste
 Source: RoPE Fusion Implementation Log, V6, items 24-28 and 33.
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -6,8 +6,6 @@ frequencies once per block, rotates its query row into shared memory with one th
 Source: RoPE Fusion Implementation Log, V7, items 29-33.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ blocks rotate it once together.
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -6,8 +6,6 @@ kernels/v8/wgmma.py runs on compute capability 9.0 only.
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from ..v8 import plan, require_problem
 from ..v8.mma import attend
 from ..version import Plan, Problem, register

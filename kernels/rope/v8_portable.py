@@ -6,8 +6,6 @@ head dim of its tile of queries.
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from ..v8 import plan, require_problem
 from ..v8.portable import attend
 from ..version import Plan, Problem, register

@@ -4,8 +4,6 @@ q is `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`. Qu
 key j at place j; what stands at place p has position `positions[p]`, or p.
 """
 
-from __future__ import annotations
-
 import math
 import numbers
 import operator

@@ -4,8 +4,6 @@ A damaged file is removed and compiled anew. Where the folder cannot be read or 
 fails. Files are written under a temporary name and renamed, so that processes may share a folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

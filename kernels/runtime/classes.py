@@ -1,7 +1,5 @@
 """The kernels that calls of the ops need, and how they are compiled before the calls: in processes side by side."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -3,8 +3,6 @@
 The GPU runs machine code assembled from the same PTX that the emulator executes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

@@ -1,7 +1,5 @@
 """Decode calls of one signature on a device: two launches, with a workspace of torch's allocator between them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

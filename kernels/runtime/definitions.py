@@ -11,8 +11,6 @@ of a function named `require...` whose value is not used, an `if` with nothing b
 Unsupported(...)`, and the arguments of that exception. A launch that is made is the same without them.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import hashlib

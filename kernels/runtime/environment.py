@@ -5,8 +5,6 @@ FLASHINFER: the folder `flashinfer/data` of FlashInfer's package, whose headers 
 these. `compile` always uses its own options; the simulator is refused here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Runs plans on the GPU: machine code from `compile`, torch tensors by raw pointer, torch's current stream."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Callable, Container, Mapping, Sequence

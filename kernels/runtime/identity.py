@@ -5,8 +5,6 @@ cache. Both cover every definition of this package that the code reaches (see `d
 refusing line keeps evidence valid; a changed kernel or constant does not.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib

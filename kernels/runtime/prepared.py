@@ -1,7 +1,5 @@
 """Compiled kernels on a device, launched with new arguments on each call."""
 
-from __future__ import annotations
-
 import struct
 import sys
 import threading

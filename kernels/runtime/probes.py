@@ -1,7 +1,5 @@
 """Kernels that measure a GPU's ceilings: read bandwidth, FP32 throughput, the time of an empty launch."""
 
-from __future__ import annotations
-
 from numba import cuda, float32, uint32
 
 from ..constants import FLOAT, FLOATS, UINT

@@ -4,8 +4,6 @@ The kernel on wgmma has its tensor maps among its arguments, so a CUDA graph hol
 that no map describes, as expanded ones, and sequences with lengths of their own go to the kernel on mma.sync.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

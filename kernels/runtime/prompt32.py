@@ -1,7 +1,5 @@
 """Float32 prompts of one signature on a device, by the kernels of `flash.prompt32`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -11,8 +11,6 @@ A CUDA graph replays the addresses that a launch was captured with, at any later
 - The caller keeps the tensors that it passes alive, as for any captured operation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Launches on a user's own tensors: on their device, on torch's current stream, where they lie."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import operator

@@ -3,8 +3,6 @@
 It computes by the kernel where this takes the call, else in PyTorch; its backward computes in PyTorch.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

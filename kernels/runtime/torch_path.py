@@ -4,8 +4,6 @@ Every step is in the dtype of q, or in float32 for half precision. So are the sc
 memory that the kernels do not take. `Asked` and `Tensors` are those of `arguments`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The dot product of a query and a key, four dims at a time, manually unrolled as the log's pragma asks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda, float32

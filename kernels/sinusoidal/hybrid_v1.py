@@ -6,8 +6,6 @@ shared memory and reads it from there.
 Source: Sinusoidal Hybrid Optimization Analysis, "Hybrid V1".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -6,8 +6,6 @@ the query's embedding from the tables, again for every key.
 Source: Sinusoidal Hybrid Optimization Analysis, "Hybrid V2".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

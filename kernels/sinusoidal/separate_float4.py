@@ -6,8 +6,6 @@ float4 and unrolls its dot product by four; one sync at the end of each call. Th
 Source: Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

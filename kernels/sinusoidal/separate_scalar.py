@@ -6,8 +6,6 @@ kernel.
 Source: Fusing Positional Embeddings into Attention Kernels, "Baseline Separate".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

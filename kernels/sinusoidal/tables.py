@@ -1,7 +1,5 @@
 """The sinusoidal tables that the log's kernels read, computed on the host."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -6,8 +6,6 @@ its own row of the sin and cos tables. The embedding of the query is loaded agai
 Source: Fusing Positional Embeddings into Attention Kernels, "V1: Naive Fusion".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -7,8 +7,6 @@ four floats at a time; nvcc does the same.
 Source: Fusing Positional Embeddings into Attention Kernels, "V2-V3".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

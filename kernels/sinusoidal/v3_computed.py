@@ -6,8 +6,6 @@ cosine of the query and of the key with the accurate functions.
 Source: Fusing Positional Embeddings into Attention Kernels, "V2-V3: Trading Memory for Compute".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -5,8 +5,6 @@ Change from sinusoidal_v3: the frequency of every dim is computed once per block
 Source: Fusing Positional Embeddings into Attention Kernels, "V4-V5".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -7,8 +7,6 @@ for every key.
 Source: Fusing Positional Embeddings into Attention Kernels, "V4-V5".
 """
 
-from __future__ import annotations
-
 import math
 
 from numba import cuda, float32

@@ -7,8 +7,6 @@ uses frequencies without powf, or a table.
 Source: beyond the documents.
 """
 
-from __future__ import annotations
-
 from numba import cuda, float32
 
 from ..device.angle import sincospi

@@ -5,8 +5,6 @@ reaches the counter of another group, where the two merge. A warp index runs unt
 have exited. Then the next warp index runs, in an order drawn anew in every round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

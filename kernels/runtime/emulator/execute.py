@@ -1,7 +1,5 @@
 """Runs one launch, in batches of as many blocks as fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

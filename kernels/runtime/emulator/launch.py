@@ -1,7 +1,5 @@
 """What the blocks of a launch share: its shape and arguments, global memory, the order of accesses, and the counts."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

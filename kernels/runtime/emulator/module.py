@@ -4,8 +4,6 @@
 lookup by name.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs all launches of a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

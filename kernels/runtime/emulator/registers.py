@@ -1,7 +1,5 @@
 """The registers of the warps of a batch of blocks, special registers included, as arrays with one lane per thread."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 

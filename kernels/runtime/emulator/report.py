@@ -1,7 +1,5 @@
 """The results of an emulated launch: findings and counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 

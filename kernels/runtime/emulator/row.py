@@ -1,7 +1,5 @@
 """One warp index of all blocks of a batch: its registers, and the program counters of its lanes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .memory.access import MemoryUnit

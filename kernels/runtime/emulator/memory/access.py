@@ -1,7 +1,5 @@
 """Loads, stores, atomics and asynchronous copies: checked, counted and entered in the shadows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Barriers in shared memory (mbarrier): their phases, and what a wait makes visible."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .contents import SharedMemory

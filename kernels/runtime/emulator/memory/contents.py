@@ -1,7 +1,5 @@
 """The contents of memory, and which bytes exist and were written."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 

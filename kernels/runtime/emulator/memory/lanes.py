@@ -1,7 +1,5 @@
 """The threads of one warp index of all blocks of a batch, and the memory that they access."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The last accesses to every granule of memory; `order` decides from them whether accesses race."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

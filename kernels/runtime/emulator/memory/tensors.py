@@ -4,8 +4,6 @@ The data of a copy arrives at once, recorded as by the mbarrier at which it coun
 phase races with it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....tensor_map import MAP_BYTES, TensorMap

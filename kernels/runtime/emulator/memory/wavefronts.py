@@ -1,7 +1,5 @@
 """The time that an access to shared memory takes: 32 banks of 4 bytes, each of which serves one word per cycle."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -4,8 +4,6 @@ A slot is one typed view of an operand: an array with a lane per thread (registe
 scalar (constants).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

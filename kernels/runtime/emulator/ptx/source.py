@@ -1,7 +1,5 @@
 """PTX text to statements: declarations, labels and instructions with their operands."""
 
-from __future__ import annotations
-
 import math
 import re
 import struct

@@ -3,8 +3,6 @@
 Every function takes arrays or NumPy scalars of the instruction's type and returns a new array.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ A decoder takes a `Decoding` and returns a closure `step(row, mask)`, or None fo
 True for all lanes of the row, or bool[lanes].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

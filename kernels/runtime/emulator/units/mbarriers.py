@@ -4,8 +4,6 @@ The data of a store arrives at once; a reader that has not waited for its phase 
 when its phase has completed. A wait, like a send, is executed by the whole warp.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..memory.lanes import Mask

@@ -1,7 +1,5 @@
 """Instructions of single threads: arithmetic, bits, comparison, selection, moves and conversions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

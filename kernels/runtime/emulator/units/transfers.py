@@ -1,7 +1,5 @@
 """Instructions that move data between memory and registers, and addresses of other blocks' shared memory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ completes, its tiles are recorded as read once more, so that an earlier overwrit
 not watched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

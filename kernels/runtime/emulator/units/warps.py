@@ -1,7 +1,5 @@
 """Instructions of whole warps, barriers and control flow."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..memory.lanes import Mask
