@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,8 +48,8 @@ from kernels.runtime.gpu import (
 from kernels.runtime.probes import EMPTY
 
 from ..errors import REFUSED, MeasureError
-from ..evidence.current import Row, today
-from ..record import cards
+from ..evidence.current import Row, current, today
+from ..record import cards, records
 from ..record.files import ROOT
 from .machine import toolkit
 from .run import compile_pair, require_versions
@@ -216,25 +216,39 @@ def row_of(tool: str, name: str, told: Told, hears: bool) -> Row:
     return {"tool": tool, "version": name, **own, "source_hash": today(name)}
 
 
-def sanitize(names: Sequence[str], folder: Path) -> list[Row]:
-    """Run every tool on the versions; what they print goes to `folder`. Raises: MeasureError, Refused."""
+def sanitize(names: Sequence[str], folder: Path) -> Iterator[list[Row]]:
+    """Run every tool on the versions, and yield rows as versions are done; what the tools print goes to `folder`.
+
+    Raises: Refused; MeasureError where no tool checks anything, before any row.
+    """
     binary = toolkit("compute-sanitizer")
     help_text = subprocess.run([binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
     todo = [(tool, name) for name in (PLANTED, *names) for tool in TOOLS]
     ports = itertools.cycle(range(FIRST_PORT, FIRST_PORT + 8000, 8))
+    held, found = list[Row](), False
     with ThreadPoolExecutor(min(MOST_JOBS, os.cpu_count() or 1)) as pool:
-        told = pool.map(lambda job, port: watch(binary, job[0], job[1], help_text, port, folder), todo, ports)
-        found = dict(zip(todo, tqdm(told, total=len(todo))))
-    hears = {name: not tool.planted or bool(found[name, PLANTED].hazards) for name, tool in TOOLS.items()}
-    rows = [row_of(tool, name, found[tool, name], hears[tool]) for name in names for tool in TOOLS]
-    if all(row["finding"] == "not_checked" for row in rows):
+        made = pool.map(lambda job, port: watch(binary, job[0], job[1], help_text, port, folder), todo, ports)
+        told = iter(tqdm(made, total=len(todo)))
+        planted = [next(told) for _ in TOOLS]
+        hears = [not tool.planted or bool(each.hazards) for tool, each in zip(TOOLS.values(), planted)]
+        for name in names:
+            held += [row_of(tool, name, next(told), hear) for tool, hear in zip(TOOLS, hears)]
+            found |= any(row["finding"] != "not_checked" for row in held)
+            if found:
+                yield held
+                held = []
+    if held:
         raise MeasureError(f"no tool has checked anything, and nothing is written; what they say is in {folder}")
-    return rows
+
+
+def checked(rows: Sequence[Row]) -> set[str]:
+    """The versions that every tool has checked."""
+    return {row["version"] for row in rows} - {row["version"] for row in rows if row["finding"] == "not_checked"}
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis sanitize", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--versions", default="", help="only these, separated by commas; other rows are kept")
+    parser.add_argument("--versions", default="", help="these, separated by commas (default: what has no row of today)")
     parser.add_argument("--logs", type=Path, help="folder for what the tools print (default: a temporary one)")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
@@ -243,21 +257,26 @@ def main(arguments: list[str] | None = None) -> int:
     toolkit("compute-sanitizer")  # without one there is no card to hold
     folder = (chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    rows, run = list[Row](), None
     with at_card(chosen.gpu) as writer:
+        known = () if chosen.versions else current(records(writer.card, "sanitizers"))
+        done = checked(known)
+        names = [name for name in names if name not in done]
         with compilers(writer.gpu["target"]) as compile_each:
             compile_each(compile_pair, [(name, problem) for name in names for problem in problems(VERSIONS[name])])
-        rows = sanitize(names, folder)
-        run = writer.run("sanitizers", new=True)  # whose rows take the place of earlier ones of the same versions
-        run.append("sanitizers", rows)
-        complete = names == own and all(row["finding"] != "not_checked" for row in rows)
-        seconds = round(time.monotonic() - began, 1)
-        run.settle("sanitizers", complete=complete, seconds=seconds, throttle="unknown")
+        for some in sanitize(names, folder) if names else ():
+            run = run or writer.run("sanitizers", new=True)  # its rows take the place of a version's earlier ones
+            run.append("sanitizers", some)
+            rows += some
+        if run:
+            seconds, complete = round(time.monotonic() - began, 1), checked([*known, *rows]).issuperset(own)
+            run.settle("sanitizers", complete=complete, seconds=seconds, throttle="unknown")
     for (tool, finding), n in sorted(collections.Counter((row["tool"], row["finding"]) for row in rows).items()):
         print(f"[sanitize] {tool}: {n} {finding}")
     undeclared = [row for row in rows if not row["expected"]]
     for row in undeclared:
         print(f"[sanitize] NOT DECLARED: {row['tool']}: {row['finding']} in {row['version']}")
-    print(f"[sanitize] {run.folder}; what the tools print: {folder}")
+    print(f"[sanitize] {run.folder if run else 'nothing is left to check'}; what the tools print: {folder}")
     return int(bool(undeclared))
 
 
