@@ -22,7 +22,7 @@ def about() -> None:
     wrote = f"[Goel and Yu]({address})" if address else "Goel and Yu"
     say(
         f"*{wrote} asked whether fusing positional embeddings into attention pays. We rebuilt all their kernels, bugs "
-        "included, and timed them on an H200 and an H100.*"
+        "included, and timed them on an H100 and an H200.*"
     )
 
 

@@ -60,7 +60,10 @@ def fusing(e: Evidence) -> Plot:
         axis.set_ylim(len(frame) - 0.35, -0.35)
         axis.set_xlabel("speedup over separate kernels (above 1: faster)", loc="left", fontsize=8)
         handles = [Patch(label=labels[name], **look) for name, look in LOOKS.items()]
-        figure.legend(handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=8.5)
+        figure.legend(
+            handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=8, handlelength=1.4,
+            handletextpad=0.5, columnspacing=1.2,
+        )  # fmt: skip
     return Plot(
         "front",
         figure,

@@ -55,7 +55,7 @@ def v8(e: Evidence) -> Says:
 
 @finding(
     "front-sure",
-    """**[How sure?](method.html)** Ratios like these, on the GPU alone, are known to within {half}. Not measured: the
+    """**[How sure?](method.html)** Such ratios, on the GPU alone, are known to within {half}. Not measured: the
 authors' card. The float32 shapes are theirs: few tokens, huge heads.""",
 )
 def sure(e: Evidence) -> Says:
