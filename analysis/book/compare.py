@@ -22,6 +22,7 @@ from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS, UNDECIDED
 from ..evidence import Estimate, Evidence, Undecided
 from ..evidence.interval import TIE
 from ..evidence.origin import DECIDED, Source, measured
+from ..measure.studies import STUDIES
 from ..record import published
 from ..record.files import ROOT, known_gpus
 from ..record.text import ratios
@@ -47,10 +48,9 @@ RUN = {  # columns of a run, with their words
     "torch": "PyTorch",
     "sm_mhz_max": "SM clock, at most, MHz",
     "power_limit_w": "power limit, W",
-    "throttle": "throttling seen",
     "commit": "commit",
 }
-CHANGED = "versions changed since"
+CHANGED, THROTTLED = "versions changed since", "throttling seen"
 FASTER, SLOWER, TIES, OPEN_SIDE = "faster", "slower", "tie", "cannot tell"
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 
@@ -75,11 +75,20 @@ def machines(cards: Sequence[Evidence]) -> Table:
 
     def about(e: Evidence) -> dict[str, Any]:
         run, stale = e.study("log").run, {name for s in ("log", "fp16") for name in e.study(s).stale_versions()}
-        return {"SMs": e.gpu.get("sms"), **{words: run.get(name) for name, words in RUN.items()}, CHANGED: len(stale)}
+        told = {"SMs": e.gpu.get("sms"), **{words: run.get(name) for name, words in RUN.items()}}
+        return {**told, THROTTLED: _throttled(e), CHANGED: len(stale)}
 
     columns = [about(e) for e in cards]
     rows = [(escape(name), *(_text(column[name]) for column in columns)) for name in (columns[0] if columns else ())]
     return Table(("what", *named(cards)), rows).of(source_of(cards))
+
+
+def _throttled(e: Evidence) -> str:
+    """Why the card lowered its clocks in the latest run of any study, and in which: `"power_cap (fp16)"`."""
+    found: dict[str, list[str]] = {}
+    for study in filter(None, map(e.study, STUDIES)):
+        found.setdefault(str(study.run["throttle"]), []).append(study.name)
+    return "; ".join(f"{why} ({', '.join(found[why])})" for why in found if why != "none") or "none"
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ from kernels.version import Launch
 
 from ..evidence import Evidence
 from ..evidence.origin import computed, counters_of, measured
+from ..findings import AUDITED, committed
 from ..measure.studies import SOURCE_TIMER
 from ..tables.table import Missing
 from .style import NARROW, PALETTE, Plot, canvas
@@ -28,18 +29,12 @@ def timeline(e: Evidence) -> Plot | Missing:
     """Separate kernels and V7 at two head dims, as the authors' loop times them and as the GPU does.
 
     The device's time is shared among the kernels of a call as under the profiler; what the loop takes longer is the
-    host's, shared evenly among its waits.
+    host's, shared evenly among its waits. Of the audited card where this one has counters of one of the two alone.
     """
-    rows = []
-    for hdim in DIMS:
-        for version in PAIR.values():
-            problem = e.study("log").shapes(version).get(hdim)
-            for timer in CLOCKS:
-                at = 0.0
-                for what, us in _parts(e, version, problem, timer) if problem else ():
-                    rows.append((hdim, version, timer, what, at, at + us))
-                    at += us
-    frame = pd.DataFrame(rows, columns=COLUMNS)
+    frame = _calls(e)
+    if {"kernels", "attention"} <= {*frame["what"]}:
+        e = committed(AUDITED)
+        frame = _calls(e)
     drawn = [hdim for hdim in DIMS if hdim in set(frame["hdim"])]
     if not drawn:
         return Missing.study("log")
@@ -61,7 +56,22 @@ def timeline(e: Evidence) -> Plot | Missing:
         "Timeline of one call of separate kernels and of V7: kernels in order, and the gaps in which the host waits.",
         frame,
         measured(e, "log") + counters_of(e) + computed("order by the plan"),
+        true_of=e.card,
     )
+
+
+def _calls(e: Evidence) -> pd.DataFrame:
+    """A row for each part of each call, with when it starts and ends."""
+    rows = []
+    for hdim in DIMS:
+        for version in PAIR.values():
+            problem = e.study("log").shapes(version).get(hdim)
+            for timer in CLOCKS:
+                at = 0.0
+                for what, us in _parts(e, version, problem, timer) if problem else ():
+                    rows.append((hdim, version, timer, what, at, at + us))
+                    at += us
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _parts(e: Evidence, version: str, problem: Problem, timer: str) -> Iterator[tuple[str, float]]:

@@ -143,4 +143,5 @@ def v8_tile(e: Evidence) -> Plot:
         "parts, for V and the weights.",
         parts,
         computed("drawn") + source,
+        true_of=committed(AUDITED).card,
     )

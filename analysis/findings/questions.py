@@ -52,8 +52,8 @@ def idle(e: Evidence) -> Says:
 
 
 @finding("question-bound", """**By neither: its warps wait.** The corrected online kernel keeps the path to L1 and
-shared memory busy for {l1:.0f} % of its peak, and L2, DRAM and the FP32 units for less. Its warps spend {barrier}
-of their time at barriers.""")
+shared memory busy for {l1:.0f} % of its peak on the H200, and L2, DRAM and the FP32 units for less. Its warps spend
+{barrier} of their time at barriers.""", card=AUDITED)
 def bound(e: Evidence) -> Says:
     asked: dict[str, Any] = {"hdim": MAIN.hdim}
     l1, l2, dram = (e.counter(ONLINE, unit, **asked) for unit in (L1, L2, DRAM))
@@ -75,8 +75,8 @@ def bound_loaded(e: Evidence) -> Says:
 
 
 @finding("question-cliff", """**No: their shapes leave {blocks:.0f} blocks for {sms} SMs.** From the next
-smaller head dim the corrected online kernel keeps {fall} of its rate, and with equally many queries at both
-{held}. With warm caches DRAM is almost idle.""")
+smaller head dim the corrected online kernel keeps {fall} of its rate on the H200, and with equally many queries at
+both {held}. With warm caches DRAM is almost idle.""", card=AUDITED)
 def cliff(e: Evidence) -> Says:
     def kept(study: str) -> Estimates:
         rate, before = (e.tflops(ONLINE, study=study, hdim=hdim)[hdim] for hdim in (8192, 4096))
@@ -100,8 +100,8 @@ def which(e: Evidence) -> Says:
     )
 
 
-@finding("question-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the card's counters
-for {near} of {all} versions.""")
+@finding("question-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the H200's counters
+for {near} of {all} versions.""", card=AUDITED)
 def counts(e: Evidence) -> Says:
     names = [name for family in ("attention", "sinusoidal", "rope") for name in e.study().versions(family)]
     ratios = [

@@ -24,14 +24,14 @@ METRICS = {
 UNITS = {"DRAM": "dram_percent", "L2": "l2_percent", "L1 and shared memory": "l1_percent", "issue": "issue_percent"}
 
 
-ISSUES = "nothing: it issues, or could"
+ISSUES, BARRIER = "nothing: it issues, or could", "other warps at a barrier"
 WAITS = {  # the reasons for which a warp does not issue, under headings
     ISSUES: ("selected", "not_selected"),
     "its last result, or a unit": ("wait", "dispatch_stall", "math_pipe_throttle"),
     "its next instruction": ("no_instruction", "branch_resolving", "imc_miss"),
     "shared memory, special functions": ("short_scoreboard", "mio_throttle"),
     "global or local memory": ("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "membar"),
-    "other warps at a barrier": ("barrier",),
+    BARRIER: ("barrier",),
     "something else": ("sleeping", "misc"),
 }
 

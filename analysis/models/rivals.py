@@ -30,8 +30,8 @@ def floor(problem: Problem, gpu: Mapping[str, Any]) -> float:
     """The least microseconds of a call on a GPU of gpu.json: an empty launch, and its bytes or its operations.
 
     Bytes are those of Q, K, V and the output, once each, at the rate of L2 where all fit it, of DRAM otherwise.
-    Operations are both products as three TF32 products each, whose rate is half of bfloat16's; of a mask only the pairs
-    that it leaves.
+    Operations are both products as three float16 products each, at the rate of bfloat16; of a mask only the pairs that
+    it leaves.
     """
     ceilings = gpu["ceilings"]
     moved = 8 * (math.prod(problem.q_shape) + math.prod(problem.kv_shape))
@@ -40,7 +40,7 @@ def floor(problem: Problem, gpu: Mapping[str, Any]) -> float:
     if problem.causal:
         seen = sum(min(max(problem.q_offset + i + 1, 0), problem.seq_k) for i in range(problem.seq_q))
     flops = problem.flops * seen / (problem.seq_q * problem.seq_k)
-    products = 3 * flops / (ceilings["tensor_tflops"] / 2) / 1e6
+    products = 3 * flops / ceilings["tensor_tflops"] / 1e6
     return ceilings["empty_kernel_us"] + max(moved / rate / 1e3, products)
 
 

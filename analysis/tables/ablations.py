@@ -6,15 +6,14 @@ from typing import Any
 from kernels import VERSIONS
 
 from ..evidence import Evidence
-from ..evidence.known import NOT_MEASURED
 from ..record.text import number
-from .table import Table, code, lines, link, small
+from .table import Missing, Table, code, lines, link, small
 
 DIMS = (64, 128, 512, 2048, 4096, 8192)
 
 
-def ablations(e: Evidence) -> Table:
-    """Every ablation with its speed over what it changes, by head dim, or that it is not measured."""
+def ablations(e: Evidence) -> Table | Missing:
+    """Every ablation that was timed beside what it changes, with its speed over that by head dim."""
     rows = []
     for version in (version for version in VERSIONS.values() if version.ablation):
         parent = version.parent or ""
@@ -22,10 +21,11 @@ def ablations(e: Evidence) -> Table:
         speeds = e.speedup(version.id, over=parent, study="ablation", hdim=DIMS, **length)
         cells = [f"{hdim}: {number(value, '×')}" for hdim, value in speeds.values_known.items()]
         changed = lines(link(version.id), small(f"over {code(parent)}"))
-        rows.append((changed, escape(version.change), lines(*cells) or small(NOT_MEASURED)))
+        if cells:
+            rows.append((changed, escape(version.change), lines(*cells)))
     header = ("version", "change", "speed")
     caption = (
         "Speed over the version that is changed, by head dim, on the device in one run with it; above 1, the change "
         "makes it faster."
     )
-    return Table(header, rows, header[2:], caption)
+    return Table(header, rows, header[2:], caption) if rows else Missing.study("ablation")

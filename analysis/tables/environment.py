@@ -76,6 +76,9 @@ def coverage(e: Evidence) -> Table | Missing:
         return Missing(why=f"No run can be left out: that takes {pool.RUNS + 1} complete runs of the same code")
     complete = e.record.complete
     cards = complete.loc[complete["run"].isin(found["run"]), "uuid"].replace("", None).nunique()
-    header = ("timer", "ratios", "outside the interval", "outside it in the other runs", "half width, median")
-    caption = f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards (by UUID) among them: {cards}."
+    header = ("timer", "ratios", "outside, all runs", "outside, unseen runs", "half width, median")
+    caption = (
+        "Outside: of the interval that the other runs give. Unseen: every second run, by which no rule was chosen. "
+        f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards (by UUID) among them: {cards}."
+    )
     return Table(header, rows, header[1:], caption, source=measured(e, "log"))

@@ -18,7 +18,7 @@ from ..findings.fuse import (
 )
 from ..measure.studies import FLASHINFER
 from ..models.advice import MANY_HEADS, few_heads, short
-from .table import Missing, Table
+from .table import Missing, Table, lines, small
 
 COUNTS = ("wins", "ties", "losses")
 MANY = f"{MANY_HEADS} or more heads of K"
@@ -59,12 +59,17 @@ def others(e: Evidence) -> Table | Missing:
     """Prompts in half precision beside PyTorch, and decode beside a kernel that need not rotate."""
     here, prompts = (with_study(e, name) for name in ("split_keys", "half_prompts"))
     half = rival(here, "float16", UNROTATED, False) if here.study("split_keys") else None
-    raw, rotated, cost = "with raw keys fuse", "ours on rotated keys", ": costs up to {:slower}"
+    raw, cost = "with raw keys fuse", ": costs up to {:slower}"
+
+    def over(what: str, rival: str = "ours on rotated keys") -> str:
+        return lines(what, small(f"over {rival}"))
+
     rows = counted(
         (
-            (("prompts, half precision", "PyTorch, FlashInfer", "fuse"), lambda: beside(half_prompts(prompts, RIVALS))),
-            (("decode, float32", rotated, f"{raw}: nearly free"), lambda: beside(rotating_costs(here, False))),
-            (("decode, half precision", rotated, raw + (cost.format(half.slowest) if half else "")),
+            ((over("prompts, half precision", "PyTorch, FlashInfer"), "fuse"),
+             lambda: beside(half_prompts(prompts, RIVALS))),
+            ((over("decode, float32"), f"{raw}: nearly free"), lambda: beside(rotating_costs(here, False))),
+            ((over("decode, half precision"), raw + (cost.format(half.slowest) if half else "")),
              lambda: beside(rotating_costs(here, True))),
         )
     )  # fmt: skip
@@ -74,5 +79,5 @@ def others(e: Evidence) -> Table | Missing:
         "are rotated already."
     )
     source = measured(here, "split_keys") + measured(prompts, "half_prompts")
-    header = ("all else", "rival", "advice", *COUNTS)
+    header = ("all else", "advice", *COUNTS)
     return Table(header, rows, COUNTS, caption).of(source) if rows else Missing.study("half_prompts")

@@ -80,7 +80,7 @@ def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:
         f"{100 * ceiling(e, problem) / us.value:.2f} %" if problem and us else NOTHING,
         _published(name, base, problem),
         _timed(e, name, base, study.name, problem),
-        _timed(e, name, base, "matched", loaded),
+        "" if name in PHASES else _timed(e, name, base, "matched", loaded),
     )
 
 

@@ -9,7 +9,7 @@ from .table import Table, lines, small
 
 def by_card(e: Evidence) -> Table:
     """Blocks and waves by card, as our build for each has registers."""
-    header = ("card", "SMs", "registers", "blocks an SM", "at once", "windows, heads", "256 blocks")
+    header = ("GPU", "SMs", "registers", "blocks an SM", "at once", "windows, heads", "256 blocks")
     caption = (
         f"Pairs are V7 / separate kernels: attention at head dim {MAIN.hdim}, in our build; another compiler may give "
         f"other registers. Windows: numbers of heads of {MAIN.seq_q} queries with which separate kernels need two "
