@@ -7,7 +7,7 @@ import pandas as pd
 from kernels import VERSIONS, Problem
 
 from ..evidence import Evidence, NotMeasured
-from ..evidence.current import Row, complete_runs
+from ..evidence.current import Row
 from ..evidence.interval import TIE
 from ..evidence.origin import measured, measured_on
 from ..findings.use import op_rows, op_version
@@ -53,8 +53,8 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
         "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
         f"with the 95 % interval {e.covers()}{unknown * bool({*peers} - {*whole})}. Floor: an empty launch, and the "
         "longer of reading (from L2 what fits there) and multiplying, three float16 products on tensor cores for one "
-        "of float32; the set-up counts DRAM and fp32 instead. Error: the largest divided by that of fp32 math, on the worse "
-        "of two inputs. The op: whose kernels rope_attention takes instead, and their time in a study of their own."
+        "of float32; the set-up counts DRAM and fp32 instead. Error: the largest divided by that of fp32 math, on the "
+        "worse of two inputs. The op: whose kernels rope_attention takes instead, and their time in a study of its own."
     )
     return Table(header, rows, header[1:], caption, source=measured(e, *MEASURED_IN))
 
@@ -97,8 +97,7 @@ def op_times(e: Evidence) -> Table | Missing:
         "queue up. Transposed tensors: in memory [batch, seq, heads, hdim]. Cache tensors: K and V are the first rows "
         "of a longer buffer."
     )
-    source = measured_on(e.card, [complete_runs(e.record.frame("runs"))["op_time"]])
-    return Table(header, told, header[2:], caption, source=source)
+    return Table(header, told, header[2:], caption, source=measured_on(e.card, rows))
 
 
 def _called(row: Row) -> str:
