@@ -42,7 +42,7 @@ def others(e: Evidence) -> Says:
 
 @finding(
     "tensor-cores-idle",
-    """The idle threads cost nothing by being idle: without them Phase 6 is as fast as before. But with a warp for each
+    """Removing the idle threads of Phase 6 changes nothing. With a warp for each
 row, which leaves no thread idle, it is {warps:.1} as fast as Phase 4.""",
 )
 def idle(e: Evidence) -> Says:

@@ -28,7 +28,7 @@ def shapes(e: Evidence) -> Says:
     return numbers(**taken), checks(slower(e.speedup(V7, over=SEPARATE)), slower(v7))
 
 
-@finding("wave-load", "At *their load* V7 is {v7:.1} as fast as separate kernels, which is what the write-up prints.")
+@finding("wave-load", "At *their load* V7 is {v7:.1} as fast as separate kernels, about what the write-up prints.")
 def load(e: Evidence) -> Says:
     v7 = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL)
     return numbers(v7=times(v7.at(HDIM))), checks(
@@ -65,8 +65,8 @@ def fit(e: Evidence) -> Says:
 
 @finding(
     "wave-step",
-    """The head that brings the second wave makes separate kernels take {separate:.1} as long. V7, still in its first
-wave, then takes {v7:faster} longer.""",
+    """With the head that brings their second wave separate kernels take {separate:.1} as long. V7, still in its first
+wave, takes {v7:faster} longer.""",
 )
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
@@ -90,8 +90,8 @@ def test(e: Evidence) -> Says:
 
 @finding(
     "wave-alone",
-    """At *their load* all of V7 is {alone:.1} as fast as the attention kernel of the separate path alone, so the saved
-rotation is not what wins.""",
+    """At *their load* all of V7 is {alone:.1} as fast as the rival's attention kernel alone, before that has rotated
+anything.""",
 )
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))

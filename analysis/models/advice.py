@@ -53,7 +53,7 @@ def short(problem: Problem) -> bool:
 
 
 def few_heads(problem: Problem) -> bool:
-    """Whether many keys meet too few heads of K to fill a card, so that K is better rotated in a launch before."""
+    """Whether many keys meet too few heads of K to fill a card, so that rotating K in a launch before can win."""
     return not short(problem) and kv_heads(problem) < MANY_HEADS
 
 

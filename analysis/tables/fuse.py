@@ -23,7 +23,7 @@ from .table import Missing, Table, lines, small
 COUNTS = ("wins", "ties", "losses")
 MANY = f"{MANY_HEADS} or more heads of K"
 RIVALS = (*PYTORCH, FLASHINFER[0])
-NEAR = "On how many of the timed shapes fusing wins, ties (within 3 %) or loses"
+NEAR = "On how many of the timed shapes ours wins, ties (within 3 %) or loses"
 
 
 def counted(asked: tuple[tuple[tuple[str, ...], Callable[[], Outcomes]], ...]) -> list[tuple[str, ...]]:
@@ -44,7 +44,7 @@ def alone(e: Evidence) -> Table | Missing:
             (("up to 64 keys", "fuse"), lambda: outcomes(e, short)),
             ((f"more keys, {MANY}, short prompts", "fuse"), lambda: outcomes(e, many_but_prefill)),
             ((f"more keys, {MANY}, long prompts", "either way"), lambda: outcomes(e, prefill)),
-            (("more keys, fewer heads of K", "rotate K in its own kernel"), lambda: outcomes(e, few_heads)),
+            (("more keys, fewer heads of K", "either way: time both"), lambda: outcomes(e, few_heads)),
         )
     )
     caption = (
@@ -66,7 +66,7 @@ def others(e: Evidence) -> Table | Missing:
 
     rows = counted(
         (
-            ((over("prompts, half precision", "PyTorch, FlashInfer"), "fuse"),
+            ((over("prompts, half precision", "PyTorch, FlashInfer"), "our hybrid"),
              lambda: beside(half_prompts(prompts, RIVALS))),
             ((over("decode, float32"), f"{raw}: nearly free"), lambda: beside(rotating_costs(here, False))),
             ((over("decode, half precision"), raw + (cost.format(half.slowest) if half else "")),

@@ -56,7 +56,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The same as `plain`, in one launch."""
+    """The same as `plain`, with RoPE left to the attention."""
     return rope_attention(q, k, v, base=BASE, interleaved=False, causal=True)
 
 
