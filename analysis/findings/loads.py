@@ -94,8 +94,8 @@ def hybrid(e: Evidence) -> Says:
 
 @finding(
     "loads-loop",
-    """It comes from the loop, which reads the query from shared memory and is unrolled further. We wrote a copy in
-CUDA C++ that fuses as much and unrolls less. It loses {share} of the lead.""",
+    """It comes from the loop, which reads the query from shared memory and is unrolled further. A copy in CUDA C++ that
+is unrolled less, but fuses as much, loses {share} of the lead.""",
 )
 def loop(e: Evidence) -> Says:
     names = (CONTROL, f"{CONTROL}_unroll_2", "control_sinusoidal_separate_float4")

@@ -87,7 +87,7 @@ def taken(e: Evidence) -> Says:
 
 @finding(
     "v8-core",
-    """Most of that is a better attention kernel. Over separate kernels with the same attention V8 is still
+    """Most of this lead is a better attention kernel. Over separate kernels with the same attention V8 is still
 {fused:.1} as fast: that is what fusing is worth here.""",
 )
 def core(e: Evidence) -> Says:
