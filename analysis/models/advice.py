@@ -72,11 +72,6 @@ def starved(problem: Problem) -> bool:
     return not short(problem) and problem.batch * problem.heads * problem.seq_q <= FEW_QUERIES
 
 
-def rule(problem: Problem) -> str:
-    """The version that the chapter's rules choose."""
-    return HYBRID if few_heads(problem) else FULL
-
-
 def described(problem: Problem) -> str:
     """A problem as it prints, with its heads of K where they are fewer, and its dtype."""
     shared = f", {problem.kv_heads} heads of K and V" if problem.kv_heads != problem.heads else ""
@@ -116,9 +111,11 @@ def advise(problem: Problem, gpu: str | None = None) -> str:
     if not near:
         raise DataError(f"the three versions were not timed together on the {e.card}: `make measure STUDY=map` does")
     first = next(iter(near.values()))
-    fastest, ruled = min(first, key=lambda version: first[version].value), rule(problem)
-    agrees = "The rules say the same." if fastest == ruled else f"The rules say otherwise: {MEANS[ruled]} ({ruled})."
-    line = f"By the nearest measured shape on the {e.card}: {MEANS[fastest]} ({fastest}). {agrees}"
+    fastest = min(first, key=lambda version: first[version].value)
+    rule = "The rules say the same." if fastest == FULL else f"The rules say otherwise: {MEANS[FULL]} ({FULL})."
+    if few_heads(problem):
+        rule = "With so few heads of K no rule holds: time both."
+    line = f"By the nearest measured shape on the {e.card}: {MEANS[fastest]} ({fastest}). {rule}"
     if starved(problem):
         line += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
     factors = {other: 2 ** max(apart(problem, other)[:-1]) for other in near}
@@ -180,9 +177,9 @@ def half_advice(problem: Problem, gpu: str | None = None) -> str:
     if problem.seq_q <= MOST_QUERIES:
         return "Fuse it: rope_attention decodes, and reads and rotates each key once for all heads that share it."
     kernel = prompt_plan(problem, "sm_90").launches[-1].kernel.name.split("_")[1]
-    how = {"mma": "mma.sync", "wgmma": "wgmma"}[kernel] + ", with keys rotated by a launch before"
+    how = {"mma": "mma.sync", "wgmma": "wgmma"}[kernel]
     e = card_with("half_prompts", gpu)
-    line = f"Fuse it: rope_attention takes it by {how}. The nearest measured prompts on the {e.card}:"
+    line = f"Use rope_attention, a hybrid: a launch in front rotates K for {how}. The nearest prompts on the {e.card}:"
     return "\n".join([line, *timed_beside(e, problem, "rope_prompt", "half_prompts")])
 
 
