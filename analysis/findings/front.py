@@ -30,7 +30,7 @@ def loads(e: Evidence) -> Says:
 @finding(
     "front-wave",
     """**[On our cards RoPE's V7 wins by a wave.](wave.html)** Where its blocks need fewer rounds, or *waves*,
-it is up to {v7:.1} as fast. Elsewhere it loses or is level.""",
+it is up to {v7:.1} as fast. Elsewhere it loses or is about level.""",
 )
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)

@@ -25,7 +25,7 @@ def op_version(e: Evidence, problem: Problem) -> str:
 
 @finding(
     "use-speed",
-    """In float32 nothing of PyTorch's or Triton's that we timed beats `rope_v8` by more than 3 %, except where
+    """In float32 nothing of PyTorch's or Triton's, autotuning aside, beats `rope_v8` by more than 3 %, except where
 many keys meet too few queries to fill the card. There it loses on {starved.lost} of {starved.problems} shapes, mostly
 with one query. On {split} of these `rope_attention` runs kernels that split the keys instead, and on the others it is
 as slow.""",
