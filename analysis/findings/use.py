@@ -18,7 +18,7 @@ from .v8 import beside_pytorch
 def op_version(e: Evidence, problem: Problem) -> str:
     """Whose kernels the op runs for a call of this shape on the card; V8 where it computes it by PyTorch."""
     try:
-        return f"rope_{Call(problem).served(e.target, e.gpu['sms'])[0]}"
+        return Call(problem).served(e.target, e.gpu["sms"])[0]
     except Unsupported:
         return "rope_v8"
 

@@ -47,7 +47,6 @@ from .timing import Timing, device_warm, summarise
 from .workers import Hang, Worker, compilers, tqdm
 
 FUNCTIONS = {"rope": "rope_attention", "attention": "attention", "alibi": "alibi_attention"}  # by family
-V8 = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}
 MODES = ("rates", "rates_positions", "tables", "tables_positions")  # where the angles of RoPE come from
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # a view of the values; the memory around it is NaN
     "contiguous": lambda x: x,
@@ -113,17 +112,14 @@ class Call:
         return self.problem.softmax_scale if self.scale is None else self.scale
 
     def served(self, target: str) -> tuple[str, tuple[Kernel, ...]]:
-        """A version whose kernels the op takes, and these kernels; V8 and none where PyTorch computes it."""
-        family = self.problem.family
+        """The version whose kernels the op takes, and these kernels; V8 and none where PyTorch computes it."""
         unmapped = self.layout == "expanded" and self.problem.kv_heads > 1 and self.problem.dtype != "float32"
         lengths = self.lengths or unmapped  # either takes the kernel on mma.sync
         given = self.interleaved, "tables" in self.mode, "positions" in self.mode, lengths
         try:
-            kind, kernels = classes.Call(self.problem, *given).served(target)
+            return classes.Call(self.problem, *given).served(target)
         except Unsupported:
-            return V8[family], ()
-        of_family = "rope" if family == "rope" or kind in ("chunk", "prompt32") else "attention"
-        return V8[family] if kind == "v8" else f"{of_family}_{kind}", kernels
+            return classes.V8[self.problem.family], ()
 
     def columns(self, target: str) -> Row:
         own = {name: getattr(self, name) for name in ("interleaved", "mode", "layout")}

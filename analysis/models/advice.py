@@ -157,10 +157,10 @@ def timed_beside(e: Evidence, problem: Problem, version: str, study: str) -> lis
 
 def by_own_kernels(problem: Problem, gpu: str | None) -> list[str]:
     """What the op runs in float32 where that is not V8, and its times at the nearest shapes."""
-    kind = Call(problem).served("sm_90")[0]
-    if kind == "v8":
+    version = Call(problem).served("sm_90")[0]
+    if version == FULL:
         return []
-    version, study = f"rope_{kind}", "split_keys" if kind == "decode" else "prompts"
+    study = "split_keys" if version == "rope_decode" else "prompts"
     says = f"rope_attention runs none of these here but {version}"
     try:
         e = card_with(study, gpu)

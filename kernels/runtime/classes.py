@@ -24,6 +24,7 @@ from .tensors import PACKAGE, plan_launch, planned_keys
 
 MOST_PROCESSES = 16  # each takes 500 MB, and 2 s to begin
 FEW = 4  # classes that one process compiles sooner
+V8 = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}  # by family
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class Call:
         return self.served(target, sms)[1]
 
     def served(self, target: str, sms: int = H100_SMS) -> tuple[str, tuple[Kernel, ...]]:
-        """Whose kernels: "decode", "chunk", "prompt", "prompt32" or "v8"; and the kernels, as `kernels`."""
+        """The version whose kernels the op takes, and these kernels, as `kernels`. Raises: Unsupported."""
         problem = self.problem
+        family = "rope" if problem.family == "rope" else "attention"
         half_split = not self.interleaved and problem.rotary_dim > 0
         half, rotary_dim = problem.dtype != "float32", problem.rotary_dim
         embedding = embedding_of(problem.family, rotary_dim, self.tables, self.positions)
@@ -50,26 +52,26 @@ class Call:
         if half and problem.seq_q > MOST_QUERIES:
             require_prompt(problem.dtype, problem.hdim, rotary_dim, half_split, target)
             of_shape = (problem.dtype, problem.hdim, embedding, half_split, problem.seq_k, target, sms)
-            return "prompt", _kernels(chosen(*of_shape, *how, self.lengths).launches((), problem.seq_k))
+            return f"{family}_prompt", _kernels(chosen(*of_shape, *how, self.lengths).launches((), problem.seq_k))
         try:
             require_decode(problem.dtype, problem.hdim, problem.seq_q, rotary_dim, half_split, target)
         except Unsupported:
             seq_k = planned_keys(problem.seq_k)
             of_chunk = (problem.dtype, problem.hdim, rotary_dim, embedding, half_split, target, self.lengths)
             if chunk := chosen_chunk(*of_chunk, *how[:4], seq_k, sms):
-                return "chunk", _kernels(Chunk(chunk, *how, self.lengths, sms).launches(splits=2))
+                return "rope_chunk", _kernels(Chunk(chunk, *how, self.lengths, sms).launches(splits=2))
             if half or self.lengths:
                 raise
             of_floats = target, problem.family, half_split, self.lengths, problem.softmax_scale, problem.hdim
             if pays32(*of_floats, rotary_dim, problem.batch, problem.heads, problem.seq_q, seq_k):
                 parts = chosen32(problem.hdim, embedding, half_split, sms, *how)
-                return "prompt32", _kernels(parts.launches((), seq_k))
+                return "rope_prompt32", _kernels(parts.launches((), seq_k))
             problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
             launch = plan_launch(problem, target, sms, self.interleaved, self.tables, self.positions).launch
-            return "v8", _kernels([launch])
+            return V8[self.problem.family], _kernels([launch])
         rows = problem.heads // problem.kv_heads * problem.seq_q
         shape = shape_of(problem.dtype, problem.hdim, rows, embedding, half_split, target)
-        return "decode", _kernels(Decode(shape, *how, self.lengths, sms).launches(splits=2))
+        return f"{family}_decode", _kernels(Decode(shape, *how, self.lengths, sms).launches(splits=2))
 
 
 def _kernels(launches: Iterable[Launch]) -> tuple[Kernel, ...]:
