@@ -10,8 +10,8 @@ all heads of q that share it. In float32 more are split like it, on tensor cores
 least and tiles of queries few (an hdim that is a multiple of 32 up to 320). Others are a prompt. In float32 it is V8's,
 or, with 256 or more queries and keys (1,024 beyond 128 dims) on compute capability 9.0, that of kernels that multiply
 two float16 parts of each number; where values of a head are too far apart for parts, or NaN or infinite, these multiply
-TF32 parts and take 2 to 4 times as long as V8. In half precision prompts are those of kernels on tensor cores, by
-mma.sync while blocks are few and by wgmma beyond (compute capability 9.0), which rotates keys in a launch of its own.
+TF32 parts and are slower than V8. In half precision prompts are those of kernels on tensor cores, by
+mma.sync while blocks are few and by wgmma beyond (compute capability 9.0), behind a launch that rotates the keys.
 Half precision is summed in float32; in prompts, and where four heads or more share a key, keys are rounded again behind
 their rotation, and so are weights.
 
