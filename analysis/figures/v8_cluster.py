@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from kernels import VERSIONS
+from kernels.flash.cluster import CLUSTERS_SINCE
 from kernels.limits import EMULATED_TARGET, capability
-from kernels.v8 import CLUSTERS_SINCE
 
 from ..evidence import Evidence
 from ..evidence.origin import computed, measured_on

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from kernels import Problem
 from kernels.constants import MUST_BE, require
 from kernels.flash.choose import MOST_QUERIES
+from kernels.flash.cluster import require_problem
+from kernels.flash.cluster.wgmma.shape import KEYS
 from kernels.flash.prompt_plan import prompt_plan
 from kernels.runtime.classes import Call
-from kernels.v8 import require_problem, wgmma_shape
 
 from ..evidence import Evidence
 from ..record.files import REFERENCE, DataError, known_gpus
@@ -37,7 +38,7 @@ SIZES: dict[str, Callable[[Problem], float]] = {
 }
 
 
-CORE_KEYS = wgmma_shape.KEYS
+CORE_KEYS = KEYS
 MANY_HEADS = 32
 FEW_QUERIES = 1024  # over the batch and all heads
 

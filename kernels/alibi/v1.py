@@ -11,7 +11,7 @@ import numpy as np
 from numba import cuda, float32, int32
 
 from ..checking.reference import alibi_slopes, require_table
-from ..v8 import Embedding, attend, plan, require_problem
+from ..flash.cluster import Embedding, attend, plan, require_problem
 from ..version import Buffer, Plan, Problem, register
 
 

@@ -1,11 +1,11 @@
 """Attention on the V8 core: no embedding.
 
-Change from attention_online_fixed: the core of kernels/v8 instead of one thread per key.
+Change from attention_online_fixed: the core of kernels/flash/cluster instead of one thread per key.
 
 Source: beyond the documents.
 """
 
-from ..v8 import attend, plan, require_problem
+from ..flash.cluster import attend, plan, require_problem
 from ..version import Plan, Problem, register
 
 

@@ -12,8 +12,8 @@ from ..constants import FLOATS
 from ..device.half import HALVES
 from ..device.table import WORDS, load_float8, load_floats, load_halves
 from ..device.vector import make_float4
-from ..v8 import Embedding, attend, plan
-from ..v8.embedding import nothing
+from ..flash.cluster import Embedding, attend, plan
+from ..flash.cluster.embedding import nothing
 from ..version import Buffer, Plan, Problem
 
 

@@ -5,7 +5,7 @@ Change from sinusoidal_v6: the added rows come from a table instead of sines; th
 Source: beyond the documents, which name it as future work.
 """
 
-from ..v8 import require_problem
+from ..flash.cluster import require_problem
 from ..version import Plan, Problem, register
 from .table import add_rows
 

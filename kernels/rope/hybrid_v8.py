@@ -8,7 +8,7 @@ Source: beyond the documents.
 from dataclasses import replace
 
 from ..constants import attention_buffers
-from ..v8 import attend, require_problem
+from ..flash.cluster import attend, require_problem
 from ..version import Buffer, Plan, Problem, register
 from .separate_v8 import launch_rotation
 from .v8 import ROPE, of_pairs, rates_buffer

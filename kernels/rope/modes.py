@@ -10,8 +10,8 @@ from numba import cuda, float32, types, uint64
 
 from ..constants import FLOATS, INTS
 from ..device.vector import advance, ld2
-from ..v8 import Embedding
-from ..v8.embedding import MOST_POSITIONS, nothing
+from ..flash.cluster import Embedding
+from ..flash.cluster.embedding import MOST_POSITIONS, nothing
 from .v8 import ROPE, of_pairs, rates_of, turned_by, turns
 
 NAN = float32(float("nan"))

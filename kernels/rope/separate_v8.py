@@ -9,7 +9,7 @@ from numba import cuda, int32, uint32
 
 from ..constants import FLOATS, INT, THREADS, UINT, attention_buffers, require
 from ..device.vector import advance, ld4, st4
-from ..v8 import attend, require_problem
+from ..flash.cluster import attend, require_problem
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
 from .v8 import rates_buffer, rates_of, turned_by_odd, turns
 

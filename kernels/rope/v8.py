@@ -1,8 +1,8 @@
 """RoPE V8: full fusion on a core that distributes the head dim over a thread-block cluster.
 
-Change from rope_v7: one launch, on the core of kernels/v8 instead of one thread per key; each block has a slice of the
-dims. K is rotated between its load and its product, once per tile of queries; where there are many such tiles, all
-blocks rotate it once together.
+Change from rope_v7: one launch, on the core of kernels/flash/cluster instead of one thread per key; each block has a
+slice of the dims. K is rotated between its load and its product, once per tile of queries; where there are many such
+tiles, all blocks rotate it once together.
 
 Source: beyond the documents.
 """
@@ -17,7 +17,7 @@ from ..constants import FREQUENCY_BASE
 from ..device.angle import sincospi
 from ..device.trig import rotate
 from ..device.vector import ld4, make_float4
-from ..v8 import Embedding, attend, plan, require_problem
+from ..flash.cluster import Embedding, attend, plan, require_problem
 from ..version import Buffer, Plan, Problem, register
 
 

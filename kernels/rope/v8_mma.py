@@ -1,13 +1,13 @@
 """RoPE V8 on mma.sync: the same fusion, with products by warps instead of warpgroups.
 
-Change from rope_v8: the core of kernels/v8/mma.py for every problem. It runs on every GPU with clusters; that of
-kernels/v8/wgmma.py runs on compute capability 9.0 only.
+Change from rope_v8: the core of kernels/flash/cluster/mma for every problem. It runs on every GPU with clusters;
+that of kernels/flash/cluster/wgmma runs on compute capability 9.0 only.
 
 Source: beyond the documents.
 """
 
-from ..v8 import plan, require_problem
-from ..v8.mma import attend
+from ..flash.cluster import plan, require_problem
+from ..flash.cluster.mma.core import attend
 from ..version import Plan, Problem, register
 from .v8 import ROPE, of_pairs, rates_buffer
 

@@ -1,13 +1,13 @@
 """RoPE V8 for every GPU: full fusion in plain float32 arithmetic.
 
-Change from rope_v8: the core of kernels/v8/portable.py instead of clusters and tensor cores; a block computes the whole
-head dim of its tile of queries.
+Change from rope_v8: the core of kernels/flash/cluster/portable instead of clusters and tensor cores; a block computes
+the whole head dim of its tile of queries.
 
 Source: beyond the documents.
 """
 
-from ..v8 import plan, require_problem
-from ..v8.portable import attend
+from ..flash.cluster import plan, require_problem
+from ..flash.cluster.portable.core import attend
 from ..version import Plan, Problem, register
 from .v8 import ROPE, of_pairs, rates_buffer
 

@@ -13,13 +13,14 @@ from ..alibi.v1 import ALIBI
 from ..constants import FLOATS
 from ..flash.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
 from ..flash.chunk_plan import chosen as chosen_chunk
+from ..flash.cluster import PLAIN, attend, require_problem
+from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
+from ..flash.cluster.shape import power_of_two
+from ..flash.cluster.wgmma.core import workspace
 from ..flash.plan import rates_of, slopes_of
 from ..flash.prompt32_plan import pays32
 from ..rope.modes import mode
 from ..rope.v8 import rates_of_turning
-from ..v8 import PLAIN, attend, require_problem
-from ..v8.launch import MOST_ROW_STRIDE, MOST_STRIDE, power_of_two, require_stride
-from ..v8.wgmma import workspace
 from ..version import Launch, Problem, Unsupported
 from . import gpu, resident
 from .arguments import HALF, MOST_PLACES, NO_TENSORS, Settled, Tensors

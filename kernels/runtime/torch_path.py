@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..v8.embedding import MOST_POSITIONS
+from ..flash.cluster.embedding import MOST_POSITIONS
 from .arguments import HALF, Asked, Tensors
 
 

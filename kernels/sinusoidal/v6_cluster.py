@@ -1,8 +1,8 @@
 """Sinusoidal V6: full fusion on a core that distributes the head dim over a thread-block cluster.
 
-Change from sinusoidal_v5: the core of kernels/v8 instead of one thread per key. K is embedded between its load and its
-product, once per tile of queries; where there are many such tiles, all blocks embed it once together. The embedding
-uses frequencies without powf, or a table.
+Change from sinusoidal_v5: the core of kernels/flash/cluster instead of one thread per key. K is embedded between its load
+and its product, once per tile of queries; where there are many such tiles, all blocks embed it once together. The
+embedding uses frequencies without powf, or a table.
 
 Source: beyond the documents.
 """
@@ -11,9 +11,9 @@ from numba import cuda, float32
 
 from ..device.angle import sincospi
 from ..device.vector import make_float4
+from ..flash.cluster import Embedding, attend, plan, require_problem
 from ..learned.table import add_rows
 from ..rope.v8 import rates_buffer, rates_of
-from ..v8 import Embedding, attend, plan, require_problem
 from ..version import Plan, Problem, register
 
 

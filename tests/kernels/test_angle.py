@@ -6,10 +6,10 @@ from numba import cuda
 
 from kernels.constants import FLOATS
 from kernels.device.angle import sincos, sincospi
+from kernels.flash.cluster.embedding import MOST_POSITIONS
 from kernels.rope.v8 import rates_of_turning
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import Memory, execute, parse
-from kernels.v8.embedding import MOST_POSITIONS
 from kernels.version import Kernel
 
 THREADS = 128

@@ -4,8 +4,8 @@ import pytest
 from v8_plans import plan_of, tried
 
 from kernels import Problem
-from kernels.v8 import mma
-from kernels.v8.mma import Shape
+from kernels.flash.cluster.mma import core as mma
+from kernels.flash.cluster.mma.core import Shape
 
 CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1
     (Problem("rope", seq_q=16, hdim=512, rotary_dim=512), Shape(4, 16, 16, 128, 2, 4)),

@@ -11,9 +11,11 @@ from ops_reference import expected, rounding
 from v8_plans import CORES, inputs_of, plan_in_mode
 
 from kernels import Problem
+from kernels.flash.cluster.embedding import MOST_POSITIONS
+from kernels.flash.cluster.mma import core as mma
+from kernels.flash.cluster.portable import core as portable
+from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.runtime.emulator import run
-from kernels.v8 import mma, portable, wgmma
-from kernels.v8.embedding import MOST_POSITIONS
 from tests.sampling import swept
 
 # Two tiles of keys, grouped heads under a mask; of 136 dims 40 turn, so that slices end at odd places.

@@ -9,11 +9,11 @@ from v8_plans import plan_of, tried
 from kernels import Problem, Unsupported
 from kernels.checking.reference import reference_of
 from kernels.constants import SHARED_LIMIT
+from kernels.flash.cluster.portable import core as portable
+from kernels.flash.cluster.portable.core import Shape, choose
 from kernels.rope.v8_portable import rope_v8_portable
 from kernels.runtime.compile import blocks_per_sm, compile_ptx, require_target, resources
 from kernels.runtime.emulator import run
-from kernels.v8 import portable
-from kernels.v8.portable import Shape, choose
 from kernels.version import Launch
 
 MAIN = Problem("rope", heads=4, seq_q=64, hdim=2048, rotary_dim=128)

@@ -11,9 +11,13 @@ from v8_plans import plan_of
 from kernels import Problem
 from kernels.constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
 from kernels.device.wgmma import ROWS
+from kernels.flash.cluster import attend
+from kernels.flash.cluster.mma import core as mma
+from kernels.flash.cluster.portable import core as portable
+from kernels.flash.cluster.shape import GROUP
+from kernels.flash.cluster.wgmma import core as wgmma
+from kernels.flash.cluster.wgmma.choose import takes
 from kernels.rope.v8 import ROPE
-from kernels.v8 import attend, mma, portable, wgmma, wgmma_shape
-from kernels.v8.mma_shape import GROUP
 from kernels.version import Launch
 
 MAX_HDIM = 16_384
@@ -78,7 +82,7 @@ def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.Monke
     for _ in range(4000):
         problem = draw(rng)
         for core in (mma, wgmma, portable):
-            if core is wgmma and not wgmma_shape.takes(problem):
+            if core is wgmma and not takes(problem):
                 continue
             shape = chosen(core, problem)
             said = f"{core.__name__} {problem} {shape}"

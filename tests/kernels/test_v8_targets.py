@@ -9,11 +9,13 @@ import torch
 
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import INPUTS, reference_of
+from kernels.flash.cluster.mma import core as mma
+from kernels.flash.cluster.portable import core as portable
+from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.limits import EMULATED_TARGET, capability, limits_of
 from kernels.runtime.compile import assembled, compile_ptx, require_target
 from kernels.runtime.emulator import run
 from kernels.runtime.probes import EMPTY
-from kernels.v8 import mma, portable, wgmma
 from kernels.version import MOST_BLOCKS, Plan, Version
 from tests.sampling import swept
 

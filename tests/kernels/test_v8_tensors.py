@@ -14,9 +14,9 @@ from kernels.constants import FLOATS, UINT
 from kernels.device.rows import ROWS as TENSOR
 from kernels.device.rows import quotient, reciprocal_of, rows_of
 from kernels.device.vector import ld4, st4
+from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import LaunchReport, Memory, execute, parse, run
-from kernels.v8 import wgmma
 from kernels.version import Buffer, Kernel
 
 # [batch, heads, seq, hdim] of each tensor, as the shape that memory has and the elements from one to the next of the

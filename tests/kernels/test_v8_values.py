@@ -12,8 +12,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from v8_plans import CORES, inputs_of
 
 from kernels import Problem
+from kernels.flash.cluster import plan
+from kernels.flash.cluster.mma import core as mma
+from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.runtime.emulator import run
-from kernels.v8 import mma, plan, wgmma
 from tests.sampling import swept
 
 LARGEST, INFINITY, NAN = 3.4028234663852886e38, np.inf, np.nan

@@ -12,13 +12,13 @@ from v8_plans import plan_of, tried
 from kernels import Problem, Unsupported, version
 from kernels.checking.reference import reference_of
 from kernels.device.wgmma import Product, batch
+from kernels.flash.cluster.wgmma import core as wgmma
+from kernels.flash.cluster.wgmma.core import Shape, attend, choose, workspace
+from kernels.flash.cluster.wgmma.prerotate import BLOCKS_DONE, COUNTERS
 from kernels.rope.v8 import ROPE
 from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
-from kernels.v8 import wgmma
-from kernels.v8.wgmma import Shape, attend, choose, workspace
-from kernels.v8.wgmma_prerotate import BLOCKS_DONE, COUNTERS
 from kernels.version import Kernel, Plan
 from tests.sampling import swept
 

@@ -9,11 +9,14 @@ import torch
 
 from kernels import Problem
 from kernels.checking.reference import INPUTS, Verdict, reference_of
+from kernels.flash.cluster import PLAIN, plan
+from kernels.flash.cluster.mma import core as mma
+from kernels.flash.cluster.portable import core as portable
+from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.rope.modes import mode
 from kernels.rope.v8 import ROPE, rates_buffer
 from kernels.runtime.emulator import Finding, run
 from kernels.sinusoidal.v6_cluster import SINUSOIDAL
-from kernels.v8 import PLAIN, mma, plan, portable, wgmma
 from kernels.version import Buffer, Plan
 
 CORES = {"wgmma": wgmma, "mma": mma, "portable": portable}
@@ -21,7 +24,7 @@ EMBEDDINGS = {"rope": ROPE, "sinusoidal": SINUSOIDAL, "attention": PLAIN}
 
 
 def plan_of(core: ModuleType, problem: Problem, shape: Any) -> Plan:
-    """Attention by a core, a module of kernels.v8, in one of its shapes."""
+    """Attention by a core, a module of kernels.flash.cluster, in one of its shapes."""
     dims = problem.rotary_dim if problem.family == "rope" else problem.hdim
     launch = core.attend(problem, EMBEDDINGS[problem.family], "rates", dims, shape=shape)
     return plan(problem, launch, rates=rates_buffer(dims))

@@ -6,16 +6,16 @@
 
 from typing import Any
 
-from ..constants import attention_buffers
-from ..limits import CLUSTERS_SINCE, EMULATED_TARGET, capability
-from ..version import Buffer, Launch, Plan, Problem, Unsupported
+from ...constants import attention_buffers
+from ...limits import CLUSTERS_SINCE, EMULATED_TARGET, capability
+from ...version import Buffer, Launch, Plan, Problem, Unsupported
+from .card import SMS
 from .embedding import PLAIN, Embedding, require_problem
-from .mma import attend as attend_by_warps
-from .mma_shape import SMS
-from .portable import attend as attend_anywhere
-from .wgmma import attend as attend_by_warpgroups
-from .wgmma import workspace
-from .wgmma_shape import takes
+from .mma.core import attend as attend_by_warps
+from .portable.core import attend as attend_anywhere
+from .wgmma.choose import takes
+from .wgmma.core import attend as attend_by_warpgroups
+from .wgmma.core import workspace
 
 __all__ = ["PLAIN", "Embedding", "attend", "plan", "require_problem"]
 

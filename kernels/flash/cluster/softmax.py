@@ -15,7 +15,7 @@ import math
 from numba import cuda, float32, int32
 from numba.cuda import libdevice
 
-from ..device.asm import exp2
+from ...device.asm import exp2
 
 LOG2_E = float32(math.log2(math.e))
 LOWEST = float32(-3.4028234663852886e38)

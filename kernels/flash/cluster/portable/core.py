@@ -14,17 +14,18 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ..constants import FLOAT, INT, UINT, require, require_shared
-from ..device.rows import ROWS
-from ..version import Kernel, Launch, Problem
-from .embedding import Embedding
-from .launch import Call
-from .portable_output import output_of
-from .portable_score import Place, query_of, scores_of
-from .portable_shape import BLOCK, Shape, choose
-from .portable_softmax import Rows, softmax_of
-from .schedule import Sizes, Tile, tensors_of, visible_keys
-from .softmax import greatest_weight
+from ....constants import FLOAT, INT, UINT, require, require_shared
+from ....device.rows import ROWS
+from ....version import Kernel, Launch, Problem
+from ..embedding import Embedding
+from ..launch import Call
+from ..schedule import Sizes, Tile, tensors_of, visible_keys
+from ..softmax import greatest_weight
+from .choose import choose
+from .output import output_of
+from .score import Place, query_of, scores_of
+from .shape import BLOCK, Shape
+from .softmax import Rows, softmax_of
 
 
 def make_kernel(shape: Shape, embedding: Embedding) -> Any:
@@ -96,9 +97,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
             cuda.syncthreads()
             softmax(shared, state, tile, table, warp_id, lane_id, tile_start, last_key, ceiling, sizes)
             cuda.syncthreads()
-            weigh(
-                shared, acc, v_values, v_head, v.row, out_tile, out.row, tile, tile_start, last_key, group, column
-            )
+            weigh(shared, acc, v_values, v_head, v.row, out_tile, out.row, tile, tile_start, last_key, group, column)
             tile_start = uint32(tile_start + uint32(keys))
         join(shared, acc, out_tile, out.row, query_count, tid, group, column)
 

@@ -4,11 +4,12 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ..device.asm import mma_m16n8k8_tf32
-from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
-from ..device.vector import ld2, ld4
-from .mma_shape import GROUP, STEP, Shape
-from .repeat import repeat
+from ....device.asm import mma_m16n8k8_tf32
+from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
+from ....device.vector import ld2, ld4
+from ..repeat import repeat
+from ..shape import GROUP
+from .shape import STEP, Shape
 
 
 def splitter(split_one: Any) -> Any:

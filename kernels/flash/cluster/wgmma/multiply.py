@@ -4,13 +4,13 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ..device.tensor import FACTOR_BOUND, VALUE_BOUND, split_bounded, split_short
-from ..device.vector import ld2, ld4
-from ..device.wgmma import ROWS, TERMS, Product, batch, three_products, tile_descriptor
-from .mma_shape import GROUP
-from .repeat import repeat
-from .wgmma_copy import STEP, swizzle
-from .wgmma_shape import KEYS, Shape
+from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split_bounded, split_short
+from ....device.vector import ld2, ld4
+from ....device.wgmma import ROWS, TERMS, Product, batch, three_products, tile_descriptor
+from ..repeat import repeat
+from ..shape import GROUP
+from .copy import STEP, swizzle
+from .shape import KEYS, Shape
 
 # Two sums of 16 terms: of one product, or of two side by side.
 LONG = [Product(step // 2, step, step) for step in (0, 2, 1, 3)]

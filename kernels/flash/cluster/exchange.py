@@ -8,7 +8,7 @@ from collections import namedtuple
 
 from numba import cuda, uint32
 
-from ..device.cluster import (
+from ...device.cluster import (
     barrier_expect,
     barrier_init,
     barrier_init_fence,
@@ -17,8 +17,8 @@ from ..device.cluster import (
     cluster_send2,
     cluster_start,
 )
-from ..device.vector import st2
-from .mma_shape import BARRIER
+from ...device.vector import st2
+from .shape import BARRIER
 
 # Device functions that `exchange` makes.
 #     start(shared, first, owned): initialise the mbarriers by the thread where `first` is true, to receive `owned` rows

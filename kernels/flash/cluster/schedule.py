@@ -9,9 +9,9 @@ from typing import Any
 
 from numba import cuda, int32, types, uint32
 
-from ..device.cluster import cluster_rank
-from ..device.rows import quotient, rows_of
-from .mma_shape import GROUP
+from ...device.cluster import cluster_rank
+from ...device.rows import quotient, rows_of
+from .shape import GROUP
 
 # rank: of the block in its cluster; it owns groups of dims from `first_dim` on. shared_head and bias_head count KV and
 # query heads through the batch.

@@ -9,17 +9,17 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ..device.asm import cp_async_commit, cp_async_wait_but_one
-from ..device.cluster import cluster_wait
-from ..device.wgmma import fence_products
-from . import wgmma_phases as phases
-from .embedding import Embedding
-from .schedule import tensors_of, tile_of_block, visible_keys
-from .wgmma_copy import copiers
-from .wgmma_embed import key_embedder, loader
-from .wgmma_multiply import output_by_products
-from .wgmma_shape import KEYS, TILE_ALIGNMENT, Shape
-from .wgmma_softmax import STATE, softmax_of
+from ....device.asm import cp_async_commit, cp_async_wait_but_one
+from ....device.cluster import cluster_wait
+from ....device.wgmma import fence_products
+from ..embedding import Embedding
+from ..schedule import tensors_of, tile_of_block, visible_keys
+from . import phases
+from .copy import copiers
+from .embed import key_embedder, loader
+from .multiply import output_by_products
+from .shape import KEYS, TILE_ALIGNMENT, Shape
+from .softmax import STATE, softmax_of
 
 
 def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:

@@ -9,21 +9,24 @@ from typing import Any
 
 from numba import cuda, float32, uint32, uint64
 
-from ..device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
-from ..device.cluster import cluster_wait
-from ..device.rows import ROWS
-from ..device.vector import advance, make_float4, st4
-from ..limits import EMULATED_TARGET
-from ..version import Kernel, Launch, Problem
-from .embedding import Embedding
-from .exchange import Exchange, exchange
-from .launch import Call, launch
-from .mma_embed import copiers, scaler, tile_embedder
-from .mma_multiply import output_by_products, scores_by_products
-from .mma_shape import COPIERS, GROUP, SMS, STEP, Shape, choose
-from .mma_softmax import softmax_of
-from .schedule import SIZES, tensors_of, tile_of_block, visible_keys
-from .softmax import greatest_weight
+from ....device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
+from ....device.cluster import cluster_wait
+from ....device.rows import ROWS
+from ....device.vector import advance, make_float4, st4
+from ....limits import EMULATED_TARGET
+from ....version import Kernel, Launch, Problem
+from ..card import SMS
+from ..embedding import Embedding
+from ..exchange import Exchange, exchange
+from ..launch import Call, launch
+from ..schedule import SIZES, tensors_of, tile_of_block, visible_keys
+from ..shape import COPIERS, GROUP
+from ..softmax import greatest_weight
+from .choose import choose
+from .embed import copiers, scaler, tile_embedder
+from .multiply import output_by_products, scores_by_products
+from .shape import STEP, Shape
+from .softmax import softmax_of
 
 
 def parts_of(shape: Shape, sends: Exchange) -> Any:

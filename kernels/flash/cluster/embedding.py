@@ -5,9 +5,9 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ..constants import MUST_BE, require
-from ..device.vector import advance, ld2, ld4, make_float4
-from ..version import Problem
+from ...constants import MUST_BE, require
+from ...device.vector import advance, ld2, ld4, make_float4
+from ...version import Problem
 
 MOST_POSITIONS = 2**20  # up to here angles are as exact as float32 arithmetic with exact tables
 

@@ -4,13 +4,13 @@ from typing import Any
 
 from numba import cuda, uint32
 
-from ..device.asm import cp_async4_or_zero
-from ..device.tensor import FACTOR_BOUND, split_bounded
-from ..device.vector import advance
-from ..device.wgmma import TERMS, tile_index
-from .mma_shape import COPIERS, GROUP
-from .wgmma_embed import half_of
-from .wgmma_shape import KEYS, Shape
+from ....device.asm import cp_async4_or_zero
+from ....device.tensor import FACTOR_BOUND, split_bounded
+from ....device.vector import advance
+from ....device.wgmma import TERMS, tile_index
+from ..shape import COPIERS, GROUP
+from .embed import half_of
+from .shape import KEYS, Shape
 
 STEP = 16  # terms of one half of a group
 

@@ -1,34 +1,15 @@
-"""What the launches of the V8 cores share."""
+"""What the launches of the cluster kernels share."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from ..constants import FLOATS, OPT_IN_SHARED_LIMIT, require, require_shared
-from ..device.rows import reciprocal_of
-from ..version import Kernel, Launch, Problem
+from ...constants import FLOATS, OPT_IN_SHARED_LIMIT, require, require_shared
+from ...device.rows import reciprocal_of
+from ...version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 
 MOST_STRIDE = 2**32 - 1  # in elements
 MOST_ROW_STRIDE = 2**26 - 1  # offsets within a tile of 64 rows then fit 32 bits
-MAX_THREADS, SM_THREADS = 1024, 2048  # of a block, and of all blocks on an SM
-
-
-def power_of_two(number: int) -> int:
-    """The smallest power of two that is at least `number`."""
-    return 1 << max(number - 1, 0).bit_length()
-
-
-def require_field(shape: Any, name: str, holds: bool, allowed: str) -> None:
-    """Raise ValueError, with the field's value and what is allowed, unless `holds`."""
-    if not holds:
-        raise ValueError(f"{name} is {getattr(shape, name)}; it must be {allowed}")
-
-
-def require_threads(shape: Any) -> None:
-    """Raise ValueError for more threads than a block can have, or more blocks than fit an SM."""
-    require_field(shape, "threads", 32 <= shape.threads <= MAX_THREADS, f"32 to {MAX_THREADS}")
-    most = SM_THREADS // shape.threads
-    require_field(shape, "blocks", 1 <= shape.blocks <= most, f"1 to {most}")
 
 
 def require_stride(elements: int) -> None:

@@ -4,10 +4,11 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
-from ..device.asm import cp_async2_or_zero, cp_async4_or_zero, cp_async_wait
-from ..device.vector import advance, ld4, make_float4, st4
-from .embedding import Embedding, halves_of
-from .mma_shape import GROUP, Shape
+from ....device.asm import cp_async2_or_zero, cp_async4_or_zero, cp_async_wait
+from ....device.vector import advance, ld4, make_float4, st4
+from ..embedding import Embedding, halves_of
+from ..shape import GROUP
+from .shape import Shape
 
 
 def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool) -> Any:

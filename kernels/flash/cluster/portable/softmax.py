@@ -5,11 +5,11 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
-from .embedding import Embedding
-from .portable_shape import Shape
-from .schedule import visible_to
-from .softmax import LOWEST, inverse_of, rescaling, weight_of
+from ....device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
+from ..embedding import Embedding
+from ..schedule import visible_to
+from ..softmax import LOWEST, inverse_of, rescaling, weight_of
+from .shape import Shape
 
 Rows = namedtuple("Rows", "row_max row_sum")  # float32[rows of a warp] each
 

@@ -11,25 +11,27 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32, uint32, uint64
 
-from ..constants import FLOATS, INTS
-from ..device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
-from ..device.cluster import cluster_wait
-from ..device.rows import ROWS
-from ..device.vector import advance
-from ..device.wgmma import fence_products
-from ..version import Buffer, Kernel, Launch, Problem
-from . import wgmma_phases as phases
-from .embedding import Embedding
-from .launch import Call, launch
-from .mma_shape import GROUP, SMS
-from .schedule import SIZES, tensors_of, tile_of_block, visible_keys
-from .wgmma_copy import copiers
-from .wgmma_embed import beginner, key_embedder, loader, tile_embedder
-from .wgmma_multiply import output_by_products
-from .wgmma_prerotate import COUNTERS, end_prerotation, prerotation
-from .wgmma_shape import KEYS, TILE_ALIGNMENT, Shape, choose
-from .wgmma_softmax import STATE, softmax_of
-from .wgmma_stream import make_kernel as stream
+from ....constants import FLOATS, INTS
+from ....device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
+from ....device.cluster import cluster_wait
+from ....device.rows import ROWS
+from ....device.vector import advance
+from ....device.wgmma import fence_products
+from ....version import Buffer, Kernel, Launch, Problem
+from ..card import SMS
+from ..embedding import Embedding
+from ..launch import Call, launch
+from ..schedule import SIZES, tensors_of, tile_of_block, visible_keys
+from ..shape import GROUP
+from . import phases
+from .choose import choose
+from .copy import copiers
+from .embed import beginner, key_embedder, loader, tile_embedder
+from .multiply import output_by_products
+from .prerotate import COUNTERS, end_prerotation, prerotation
+from .shape import KEYS, TILE_ALIGNMENT, Shape
+from .softmax import STATE, softmax_of
+from .stream import make_kernel as stream
 
 
 def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:

@@ -5,11 +5,11 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32, uint64
 
-from ..device.reduce import FULL_MASK
-from ..device.vector import advance, ld4, make_float4, st2, st4
-from .embedding import Embedding, loader_of
-from .portable_shape import Shape
-from .repeat import repeat
+from ....device.reduce import FULL_MASK
+from ....device.vector import advance, ld4, make_float4, st2, st4
+from ..embedding import Embedding, loader_of
+from ..repeat import repeat
+from .shape import Shape
 
 # What the keys and dims of a thread are: `first_key` of a tile, `first_dim` of a step; `member` of the threads that
 # share a key, `part` of the warps that do.

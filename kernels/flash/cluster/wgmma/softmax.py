@@ -4,16 +4,16 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
-from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
-from ..device.tensor import split
-from ..device.vector import ld2
-from ..device.wgmma import TERMS, tile_index
-from .embedding import Embedding
-from .exchange import Exchange
-from .schedule import visible_to
-from .softmax import LOWEST, add_weights, greatest_weight, inverse_of, over_power, rescaling, weight_ceiling, weight_of
-from .wgmma_copy import swizzle
-from .wgmma_shape import KEYS, Shape
+from ....device.reduce import FULL_MASK, NEGATIVE_INFINITY
+from ....device.tensor import split
+from ....device.vector import ld2
+from ....device.wgmma import TERMS, tile_index
+from ..embedding import Embedding
+from ..exchange import Exchange
+from ..schedule import visible_to
+from ..softmax import LOWEST, add_weights, greatest_weight, inverse_of, over_power, rescaling, weight_ceiling, weight_of
+from .copy import swizzle
+from .shape import KEYS, Shape
 
 # The state of a row, float32[5, rows of a warp]: the row max, a lane's part of the row sum and what its rounding lost,
 # the largest weight a key may have, and its ratio to the previous one.

@@ -5,11 +5,11 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
-from ..device.reduce import FULL_MASK
-from ..device.vector import advance, ld4, make_float4, st4
-from .embedding import Embedding, halves_of
-from .mma_shape import COPIERS, GROUP
-from .wgmma_shape import KEYS, Shape
+from ....device.reduce import FULL_MASK
+from ....device.vector import advance, ld4, make_float4, st4
+from ..embedding import Embedding, halves_of
+from ..shape import COPIERS, GROUP
+from .shape import KEYS, Shape
 
 HALF = GROUP // 2  # dims of a group in one fragment of K
 

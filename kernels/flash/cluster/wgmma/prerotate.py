@@ -9,10 +9,10 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32, uint64
 
-from ..device.atomic import atomic_add, fence, give_way
-from ..device.reduce import FULL_MASK
-from ..device.vector import advance
-from .wgmma_shape import KEYS, Shape
+from ....device.atomic import atomic_add, fence, give_way
+from ....device.reduce import FULL_MASK
+from ....device.vector import advance
+from .shape import KEYS, Shape
 
 NEXT_TILE, TILES_DONE, BLOCKS_DONE, COUNTERS = range(4)
 

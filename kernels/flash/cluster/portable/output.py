@@ -4,11 +4,11 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ..device.vector import ld4, make_float4, st4
-from .embedding import loader_of
-from .portable_score import rows_loader
-from .portable_shape import BLOCK, Shape
-from .repeat import repeat
+from ....device.vector import ld4, make_float4, st4
+from ..embedding import loader_of
+from ..repeat import repeat
+from .score import rows_loader
+from .shape import BLOCK, Shape
 
 
 def row_functions(shape: Shape) -> tuple[Any, ...]:

@@ -5,17 +5,17 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
-from ..device.reduce import FULL_MASK
-from ..device.vector import advance, ld4, make_float4, st2, st4
-from ..device.wgmma import ROWS, WARPGROUP
-from .embedding import Embedding
-from .exchange import Exchange, exchange
-from .mma_shape import COPIERS, GROUP
-from .repeat import repeat
-from .wgmma_copy import query_placer, swizzle
-from .wgmma_embed import beginner, key_embedder, pairer, query_embedder, rotated_dims
-from .wgmma_multiply import scores_by_products
-from .wgmma_shape import KEYS, Shape
+from ....device.reduce import FULL_MASK
+from ....device.vector import advance, ld4, make_float4, st2, st4
+from ....device.wgmma import ROWS, WARPGROUP
+from ..embedding import Embedding
+from ..exchange import Exchange, exchange
+from ..repeat import repeat
+from ..shape import COPIERS, GROUP
+from .copy import query_placer, swizzle
+from .embed import beginner, key_embedder, pairer, query_embedder, rotated_dims
+from .multiply import scores_by_products
+from .shape import KEYS, Shape
 
 
 def name_of(shape: Shape, embedding: Embedding, paired: int) -> str:

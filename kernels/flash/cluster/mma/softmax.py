@@ -4,13 +4,13 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
-from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
-from ..device.vector import ld2, ld4, make_float4, st4
-from .embedding import Embedding
-from .exchange import Exchange
-from .mma_shape import Shape
-from .schedule import visible_to
-from .softmax import LOWEST, add_weights, inverse_of, rescaling, weight_of
+from ....device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
+from ....device.vector import ld2, ld4, make_float4, st4
+from ..embedding import Embedding
+from ..exchange import Exchange
+from ..schedule import visible_to
+from ..softmax import LOWEST, add_weights, inverse_of, rescaling, weight_of
+from .shape import Shape
 
 
 def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any, Any]:

@@ -1,0 +1,125 @@
+"""The shape that the wgmma core is compiled for."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ....device.wgmma import ROWS, WARPGROUP
+from ....version import SharedLayout
+from ..shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, require_field, require_threads
+
+KEYS = ROWS  # of a tile
+TILE_ALIGNMENT = 1024  # bytes, of what wgmma reads from shared memory
+MAX_WIDTH = 256
+MAX_HDIM = 2**20
+WARPGROUPS = (1, 2, 4)  # sizes whose threads copy a tile of K in whole passes
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is compiled for: blocks of a cluster, queries of a tile, dims of a slice, warpgroups of a block.
+
+    Raises: ValueError for queries or dims that are not a whole number of products, more dims than the registers of a
+    warpgroup hold, or warpgroups that cannot share the rows of a tile evenly.
+    """
+
+    core: ClassVar = "wgmma"
+    keys: ClassVar = KEYS
+    cluster: int
+    queries: int
+    width: int
+    warpgroups: int
+    blocks: int = 1  # that share an SM
+    once: bool = False  # whether blocks that share keys embed them together before the main loop
+    streams: bool = False  # whether a block streams its dims, `width` at a time; for one tile of keys
+
+    def __post_init__(self) -> None:
+        require_field(self, "cluster", 1 <= self.cluster <= MAX_CLUSTER, f"1 to {MAX_CLUSTER}")
+        whole = self.queries % 8 == 0 and 8 <= self.queries <= KEYS
+        require_field(self, "queries", whole, f"a multiple of 8 up to {KEYS}")
+        whole = self.width % ROWS == 0 and 0 < self.width <= MAX_WIDTH
+        require_field(self, "width", whole, f"a multiple of {ROWS} up to {MAX_WIDTH}")
+        require_field(self, "warpgroups", self.warpgroups in WARPGROUPS, f"one of {WARPGROUPS}")
+        require_threads(self)
+
+    @property
+    def name(self) -> str:
+        name = f"attention_wgmma_c{self.cluster}_q{self.queries}_w{self.width}_g{self.warpgroups}"
+        return name + "_once" * self.once + "_streams" * self.streams
+
+    @property
+    def abreast(self) -> int:
+        """wgmma products per panel of V: a lane reads 4 dims of a key for two, 2 for one."""
+        return 2 if self.width % (2 * ROWS * self.warpgroups) == 0 else 1
+
+    @property
+    def panels(self) -> int:
+        """Panels of V that a warpgroup multiplies, at most."""
+        return -(-self.width // (ROWS * self.abreast * self.warpgroups))
+
+    @property
+    def threads(self) -> int:
+        return WARPGROUP * self.warpgroups
+
+    @property
+    def groups(self) -> int:
+        """Groups of dims of a slice."""
+        return self.width // GROUP
+
+    @property
+    def passes(self) -> int:
+        """Rows that one pass copies."""
+        return self.threads // COPIERS
+
+    @property
+    def query_turns(self) -> int:
+        """Passes over the queries of a tile."""
+        return -(-self.queries // self.passes)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the score tile that a block owns."""
+        return -(-self.queries // self.cluster)
+
+    @property
+    def rows_of_warp(self) -> int:
+        """Rows for which a warp computes the softmax, at most."""
+        return -(-self.rows // (self.threads // 32))
+
+    @property
+    def most_dims(self) -> int:
+        """Dims that a cluster takes."""
+        return MAX_HDIM if self.streams else self.cluster * self.width
+
+    @property
+    def weights_at(self) -> int:
+        """Where the weights are: a block that streams its dims is done with Q when they come."""
+        return self.layout["query" if self.streams else "weights"]
+
+    @property
+    def values_at(self) -> int:
+        """Where the values are: a block that streams its dims is done with K when they come."""
+        return self.layout["keys" if self.streams else "values"]
+
+    @property
+    def apart(self) -> bool:
+        """Whether a tile has an accumulator of its own, which is added to the output with one rounding per tile.
+
+        The rounding error of the row sum is then kept, too.
+        """
+        return self.queries <= 16 and self.blocks == 1
+
+    @property
+    def layout(self) -> SharedLayout:
+        """Shared memory of a block; the high and low parts of Q and of the weights come first, as they need the largest
+        alignment.
+        """
+        return SharedLayout(
+            query=2 * self.queries * max(self.width, KEYS * self.streams),
+            weights=0 if self.streams else 2 * self.queries * KEYS,
+            keys=KEYS * self.width * (1 + self.streams),
+            values=0 if self.streams else KEYS * self.width,
+            parts=self.cluster * self.warpgroups * self.rows * KEYS,
+            rescale=2 * self.queries,
+            arrived=2 * BARRIER if self.cluster > 1 else 0,
+            taken=2 if self.once else 0,
+        )
