@@ -1,7 +1,7 @@
 """Sinusoidal V6: full fusion on a core that distributes the head dim over a thread-block cluster.
 
-Change from sinusoidal_v5: the core of kernels/flash/cluster instead of one thread per key. K is embedded between its load
-and its product, once per tile of queries; where there are many such tiles, all blocks embed it once together. The
+Change from sinusoidal_v5: the core of kernels/flash/cluster instead of one thread per key. K is embedded between its
+load and its product, once per tile of queries; where there are many such tiles, all blocks embed it once together. The
 embedding uses frequencies without powf, or a table.
 
 Source: beyond the documents.
