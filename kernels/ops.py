@@ -42,7 +42,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from .flash.choose import MOST_QUERIES
+from .flash.decode.choose import MOST_QUERIES
 from .runtime import classes
 from .runtime.arguments import NO_TENSORS, Settled, Tensors, ask, flag, require_out
 from .runtime.decode import DTYPES

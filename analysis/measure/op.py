@@ -27,9 +27,9 @@ from torch.nn.functional import pad
 from kernels import VERSIONS, Problem, Unsupported, ops
 from kernels.checking.reference import ERROR_FACTOR
 from kernels.constants import FREQUENCY_BASE
-from kernels.flash.choose import MOST_QUERIES
-from kernels.flash.chunk_plan import LEAST_RATIO
-from kernels.flash.prompt32_plan import LEAST_ROWS
+from kernels.flash.chunks.plan import LEAST_RATIO
+from kernels.flash.decode.choose import MOST_QUERIES
+from kernels.flash.prompts.float32_plan import LEAST_ROWS
 from kernels.runtime import classes
 from kernels.runtime.arguments import Asked
 from kernels.runtime.arguments import Tensors as Beside

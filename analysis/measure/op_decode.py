@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernels import Problem
-from kernels.flash.choose import MOST_DIMS, MOST_QUERIES
+from kernels.flash.decode.choose import MOST_DIMS, MOST_QUERIES
 from kernels.runtime.gpu import device_target
 
 from . import op

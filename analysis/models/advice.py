@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 
 from kernels import Problem
 from kernels.constants import MUST_BE, require
-from kernels.flash.choose import MOST_QUERIES
 from kernels.flash.cluster import require_problem
 from kernels.flash.cluster.wgmma.shape import KEYS
-from kernels.flash.prompt_plan import prompt_plan
+from kernels.flash.decode.choose import MOST_QUERIES
+from kernels.flash.prompts.plan import prompt_plan
 from kernels.runtime.classes import Call
 
 from ..evidence import Evidence

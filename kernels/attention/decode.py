@@ -6,7 +6,7 @@ Source: beyond the documents.
 """
 
 from ..constants import require
-from ..flash.plan import decode_plan
+from ..flash.decode.plan import decode_plan
 from ..version import Plan, Problem, register
 
 

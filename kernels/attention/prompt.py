@@ -6,7 +6,7 @@ Source: beyond the documents.
 """
 
 from ..constants import require
-from ..flash.prompt_plan import prompt_plan
+from ..flash.prompts.plan import prompt_plan
 from ..version import Plan, Problem, register
 
 

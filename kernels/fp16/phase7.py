@@ -1,8 +1,8 @@
 """FP16 Phase 7, which the report estimates and nobody built: tensor cores, in four steps of one thing each.
 
-The tile kernel is that of `flash.prompt_mma`: 32 query rows a block, as in Phase 4; two warps share the rows and four
+The tile kernel is that of `flash.prompts.mma`: 32 query rows a block, as in Phase 4; two warps share the rows and four
 the keys of a tile, 128 or 256 at a time. Scores are fragments in a warp's registers, and the online softmax is of
-these; the warps' results are merged at the end. The fourth step is the kernel of `flash.prompt_wgmma`.
+these; the warps' results are merged at the end. The fourth step is the kernel of `flash.prompts.wgmma`.
 
 Source: Phase 6 Status Report, "What Would Actually Help", which estimates tensor cores at 2 to 4 weeks.
 """
@@ -10,7 +10,7 @@ Source: Phase 6 Status Report, "What Would Actually Help", which estimates tenso
 from typing import Any
 
 from ..constants import require
-from ..flash.prompt_plan import prompt_plan
+from ..flash.prompts.plan import prompt_plan
 from ..version import Plan, Problem, register
 
 SOURCE = 'Phase 6 Status Report, "What Would Actually Help", tensor cores'

@@ -7,7 +7,7 @@ Source: beyond the documents.
 """
 
 from ..constants import require
-from ..flash.chunk_plan import chunk_plan
+from ..flash.chunks.plan import chunk_plan
 from ..version import Plan, Problem, register
 
 

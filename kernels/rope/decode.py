@@ -7,7 +7,7 @@ Source: beyond the documents, which name decode as future work.
 """
 
 from ..constants import require
-from ..flash.plan import decode_plan
+from ..flash.decode.plan import decode_plan
 from ..version import Plan, Problem, register
 
 

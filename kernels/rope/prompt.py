@@ -7,7 +7,7 @@ Source: beyond the documents, which estimate tensor cores and did not build them
 """
 
 from ..constants import require
-from ..flash.prompt_plan import prompt_plan
+from ..flash.prompts.plan import prompt_plan
 from ..version import Plan, Problem, register
 
 

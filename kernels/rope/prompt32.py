@@ -7,7 +7,7 @@ Source: beyond the documents.
 """
 
 from ..constants import require
-from ..flash.prompt32_plan import prompt32_plan
+from ..flash.prompts.float32_plan import prompt32_plan
 from ..version import Plan, Problem, register
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..flash.choose import MOST_QUERIES, require_decode, shape_of
-from ..flash.chunk_plan import Chunk
-from ..flash.chunk_plan import chosen as chosen_chunk
-from ..flash.plan import H100_SMS, Decode, embedding_of
-from ..flash.prompt32_plan import chosen32, pays32
-from ..flash.prompt_plan import chosen, require_prompt
+from ..flash.chunks.plan import Chunk
+from ..flash.chunks.plan import chosen as chosen_chunk
+from ..flash.decode.choose import MOST_QUERIES, require_decode, shape_of
+from ..flash.decode.plan import H100_SMS, Decode, embedding_of
+from ..flash.prompts.float32_plan import chosen32, pays32
+from ..flash.prompts.plan import chosen, require_prompt
 from ..version import Kernel, Launch, Problem, Unsupported
 from . import cache, gpu, tensors
 from . import compile as compiler

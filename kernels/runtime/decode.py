@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from ..flash import args
-from ..flash.choose import MOST_QUERIES, require_decode, shape_of
-from ..flash.chunk_plan import Chunk, require_chunk
-from ..flash.chunk_plan import shape_of as chunk_shape_of
-from ..flash.plan import SPLITS, Decode, embedding_of
+from ..flash.chunks.plan import Chunk, require_chunk
+from ..flash.chunks.plan import shape_of as chunk_shape_of
+from ..flash.decode.choose import MOST_QUERIES, require_decode, shape_of
+from ..flash.decode.plan import SPLITS, Decode, embedding_of
 from ..version import Launch
 from . import gpu
 from .arguments import Settled, Tensors

@@ -1,11 +1,11 @@
-"""Float32 prompts of one signature on a device, by the kernels of `flash.prompt32`."""
+"""Float32 prompts of one signature on a device, by the kernels of `flash.prompts.float32`."""
 
 import math
 from typing import Any
 
 import torch
 
-from ..flash.prompt32_plan import Prompt32, chosen32
+from ..flash.prompts.float32_plan import Prompt32, chosen32
 from . import gpu
 from .arguments import Settled, Tensors
 from .decode import Caller, values_of

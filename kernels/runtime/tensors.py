@@ -11,14 +11,14 @@ import torch
 
 from ..alibi.v1 import ALIBI
 from ..constants import FLOATS
-from ..flash.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
-from ..flash.chunk_plan import chosen as chosen_chunk
+from ..flash.chunks.plan import chosen as chosen_chunk
 from ..flash.cluster import PLAIN, attend, require_problem
 from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
 from ..flash.cluster.shape import power_of_two
 from ..flash.cluster.wgmma.core import workspace
-from ..flash.plan import rates_of, slopes_of
-from ..flash.prompt32_plan import pays32
+from ..flash.decode.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
+from ..flash.decode.plan import rates_of, slopes_of
+from ..flash.prompts.float32_plan import pays32
 from ..rope.modes import mode
 from ..rope.v8 import rates_of_turning
 from ..version import Launch, Problem, Unsupported

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from ops_reference import expected
 
-from kernels.flash.chunk_plan import chunk_plan
-from kernels.flash.plan import decode_plan
-from kernels.flash.prompt32_plan import prompt32_plan
-from kernels.flash.prompt_plan import prompt_plan
+from kernels.flash.chunks.plan import chunk_plan
+from kernels.flash.decode.plan import decode_plan
+from kernels.flash.prompts.float32_plan import prompt32_plan
+from kernels.flash.prompts.plan import prompt_plan
 from kernels.runtime.emulator import run
 from kernels.version import Plan, Problem
 

@@ -12,14 +12,16 @@ import torch
 from flash_plans import EPS, PLANS, allowed, assert_right, drawn, exact, output, problem_of
 from test_v8_modes import tables_of
 
-from kernels.flash import args, chunk_plan, prompt_plan
-from kernels.flash.choose import shape_of, splits_of
-from kernels.flash.chunk import chunk_kernel
-from kernels.flash.decode import decode_kernel
-from kernels.flash.prompt32 import prompt32_kernel
-from kernels.flash.prompt_mma import prompt_kernel
-from kernels.flash.prompt_wgmma import wgmma_kernel
-from kernels.flash.split import Prompt32Shape, split_kernel
+from kernels.flash import args
+from kernels.flash.chunks import plan as chunk_plan
+from kernels.flash.chunks.kernel import chunk_kernel
+from kernels.flash.decode.choose import shape_of, splits_of
+from kernels.flash.decode.kernel import decode_kernel
+from kernels.flash.prompts import plan as prompt_plan
+from kernels.flash.prompts.float32 import prompt32_kernel
+from kernels.flash.prompts.mma import prompt_kernel
+from kernels.flash.prompts.split import Prompt32Shape, split_kernel
+from kernels.flash.prompts.wgmma import wgmma_kernel
 from kernels.runtime.compile import assemble, compile_ptx, resources
 from kernels.version import Kernel, Launch, Plan, Unsupported
 

@@ -13,7 +13,7 @@ from test_ops_decode import NAMES, Card, attend_as, card, normal
 from test_ops_launch import CELLS, at
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention
-from kernels.flash import prompt32_plan, prompt_plan
+from kernels.flash.prompts import float32_plan, plan
 from kernels.runtime import compile as compiler
 from kernels.runtime import gpu
 from kernels.runtime.prepared import C_FORMATS
@@ -118,7 +118,7 @@ def takes(step: int, name: str, q: torch.Tensor, given: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("wgmma", [False, True])
 @pytest.mark.filterwarnings("ignore:kernels copies")
 def test_random_calls_reach_the_kernels_whole(prompts: PromptCard, monkeypatch, dtype: torch.dtype, wgmma) -> None:
-    monkeypatch.setattr(prompt_plan, "pays_on_wgmma", lambda *_: wgmma)
+    monkeypatch.setattr(plan, "pays_on_wgmma", lambda *_: wgmma)
     taken = right_calls(range(900, 1200), partial(takes, 8), lengths=3, dtype=dtype)
     assert taken == len(prompts.launched) > 10
     assert all(("wgmma" in each["kernel"]) == (wgmma and not each["by_length"]) for each in prompts.launched)
@@ -148,7 +148,7 @@ def test_what_no_map_describes_goes_to_the_other_kernel(prompts: PromptCard) -> 
 
 @pytest.mark.parametrize("wgmma", [False, True])
 def test_a_repeated_call_has_its_own_tensors(prompts: PromptCard, monkeypatch, wgmma: bool) -> None:
-    monkeypatch.setattr(prompt_plan, "pays_on_wgmma", lambda *_: wgmma)
+    monkeypatch.setattr(plan, "pays_on_wgmma", lambda *_: wgmma)
     q = normal(1, 8, 70, 64, dtype=torch.float16)
     kept = [normal(1, 8, 90, 64, dtype=torch.float16) + step for step in range(2)]
     for k in (*kept, *kept):
@@ -184,6 +184,6 @@ def test_what_no_kernel_takes_pytorch_computes(prompts: PromptCard, sizes, how: 
 
 @pytest.mark.filterwarnings("ignore:kernels copies")
 def test_float32_prompts_reach_the_kernels_of_parts_whole(prompts: PromptCard, monkeypatch) -> None:
-    monkeypatch.setattr(prompt32_plan, "LEAST_ROWS", 1)
+    monkeypatch.setattr(float32_plan, "LEAST_ROWS", 1)
     taken = right_calls(range(1200, 1700), lambda name, *call: name != "alibi_attention" and takes(4, name, *call))
     assert taken == len(prompts.launched) > 10

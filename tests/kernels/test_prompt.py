@@ -5,7 +5,7 @@ from functools import partial
 import flash_plans
 import pytest
 
-from kernels.flash.prompt_plan import shape_of
+from kernels.flash.prompts.plan import shape_of
 
 problem_of, assert_right = (partial(made, "mma") for made in (flash_plans.problem_of, flash_plans.assert_right))
 

@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.checking.reference import reference_of
-from kernels.flash.prompt32_plan import prompt32_plan
+from kernels.flash.prompts.float32_plan import prompt32_plan
 from kernels.runtime.emulator import run
 from kernels.version import Problem
 

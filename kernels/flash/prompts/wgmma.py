@@ -10,17 +10,16 @@ from typing import Any
 
 from numba import cuda, float32, types
 
-from ..constants import INTS
-from ..device.cint import cint
-from ..version import Kernel
-from . import atoms_wgmma as atoms
-from .args import types_of
-from .atoms_tile import key_offsets, rescale
-from .embed import begin, state_size
-from .mask import bounds_of, mask
-from .prompt import SLAB_ROW, WgmmaShape, asked_words, inverse, out_row, place, scale_scores, stage_queries, tile_of
-from .softmax import FULL_MASK, NO_KEY, lane_sum, step
-from .tiles import (
+from ...constants import INTS
+from ...device.cint import cint
+from ...version import Kernel
+from ..args import types_of
+from ..atoms import wgmma as atoms
+from ..atoms.tile import key_offsets, rescale
+from ..embed import begin, state_size
+from ..mask import bounds_of, mask
+from ..softmax import FULL_MASK, NO_KEY, lane_sum, step
+from ..tiles import (
     I64,
     as_floats,
     as_words,
@@ -33,6 +32,7 @@ from .tiles import (
     wait_for_launch,
     zero_words,
 )
+from .phases import SLAB_ROW, WgmmaShape, asked_words, inverse, out_row, place, scale_scores, stage_queries, tile_of
 
 THREADS = 384
 REGISTERS = (24, 240, 240)  # of the warpgroups, where each thread begins with 168

@@ -1,4 +1,4 @@
-"""A block of `prompt32` that meets values too far apart for parts: TF32 products of float32 tiles, as chunks have them.
+"""A block of `float32` that meets values too far apart for parts: TF32 products of float32 tiles, as chunks have them.
 
 And the scales of tiles and the output, which both ways have.
 """
@@ -10,16 +10,14 @@ from typing import Any
 from llvmlite import ir
 from numba import cuda, float32, types, uint64
 
-from ..device.cint import cint
-from ..device.vector import advance
-from . import atoms_tf32
-from .chunk_shape import ChunkShape
-from .mask import LOG2_E, bounds_of, mask
-from .prompt import inverse, out_row
-from .schedule import query_of
-from .softmax import lane_sum, masks_of
-from .split import HALF, Prompt32Shape
-from .tiles import (
+from ...device.cint import cint
+from ...device.vector import advance
+from ..atoms import tf32
+from ..chunks.shape import ChunkShape
+from ..mask import LOG2_E, bounds_of, mask
+from ..schedule import query_of
+from ..softmax import lane_sum, masks_of
+from ..tiles import (
     FLOAT,
     I64,
     as_floats,
@@ -39,6 +37,8 @@ from .tiles import (
     store_words,
     where,
 )  # fmt: skip
+from .phases import inverse, out_row
+from .split import HALF, Prompt32Shape
 
 FAR_KEYS, LOWEST = 8, -3.4028234663852886e38  # keys at a time, and the first row max
 
@@ -104,7 +104,7 @@ def store_rows(shape: Prompt32Shape) -> Any:
 def stage(shape: Prompt32Shape, pitch: int, by_dim: bool) -> Any:
     """store(shared, index, row, chunk, parts, source, inside, scale, factor): four dims of a row as float32, or zeros.
 
-    parts: of all rows; `source` is the row there. By dim, a column is where `atoms_tf32.accumulate` and the output of
+    parts: of all rows; `source` is the row there. By dim, a column is where `tf32.accumulate` and the output of
     wgmma have the same dim: 8 j + n of 32 at 4 n + j.
     """
     dims = shape.dims
@@ -156,13 +156,13 @@ def far_softmax(each: int, size: int) -> Any:
             factors.append(exp2(b, b.fmul(b.fsub(row_max[row], tops[row]), f32(LOG2_E))))
             sums.append(functools.reduce(b.fadd, made, b.fmul(row_sum[row], factors[row])))
             weights += made
-        return weights, tops, sums, atoms_tf32.rescale(b, acc, factors, None)
+        return weights, tops, sums, tf32.rescale(b, acc, factors, None)
 
     return weighed
 
 
 def attend_far(shape: Prompt32Shape) -> Any:
-    """attend(shared, tid, ...): the tile of a block by `atoms_tf32`, from tiles of float32 in shared memory."""
+    """attend(shared, tid, ...): the tile of a block by `atoms.tf32`, from tiles of float32 in shared memory."""
     dims, rows, tile_keys, chunks = shape.dims, shape.rows, shape.tile_keys, shape.dims // 4
     far, keys, tiles_of = ChunkShape("float32", dims, rows, FAR_KEYS, 1, 1, False), FAR_KEYS, tiles_of_head(shape)
     key_pitch, value_pitch, step = far.key_pitch, far.value_pitch, shape.threads // chunks
@@ -170,8 +170,8 @@ def attend_far(shape: Prompt32Shape) -> Any:
     values_at = keys_at + tile_keys * key_pitch
     assert values_at + tile_keys * value_pitch <= shape.layout["barriers"] and shape.threads % chunks == 0
     stage_key, stage_value = stage(shape, key_pitch, False), stage(shape, value_pitch, True)
-    dots, add, weighed = atoms_tf32.scores(far), atoms_tf32.accumulate(far), far_softmax(keys // 4, dims // 2)
-    masked = mask(shape, 2, atoms_tf32.key_offsets(keys))
+    dots, add, weighed = tf32.scores(far), tf32.accumulate(far), far_softmax(keys // 4, dims // 2)
+    masked = mask(shape, 2, tf32.key_offsets(keys))
     zero_acc, fresh, zero = (constant(*each) for each in ((dims // 2, 0.0), (2, LOWEST), (2, 0.0)))
     bounds, q_scale = bounds_of(shape), query_scale(shape)
     write, sum_rows = store_rows(shape), lane_sum(2, (1, 2))

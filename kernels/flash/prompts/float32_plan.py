@@ -1,19 +1,19 @@
-"""Which float32 prompts the kernels of `prompt32` take, and their plan over named buffers."""
+"""Which float32 prompts the kernels of `float32` take, and their plan over named buffers."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..constants import MUST_BE, require
-from ..limits import EMULATED_TARGET
-from ..tensor_map import MAP_BYTES, TensorMap
-from ..version import Buffer, Launch, Plan, Problem, Unsupported
-from .atoms_wgmma import GROUP_ROWS
-from .plan import H100_SMS, embedding_of, given_buffers
-from .prompt import SLAB_DIMS
-from .prompt32 import prompt32_kernel
-from .prompt_plan import Prompt
+from ...constants import MUST_BE, require
+from ...limits import EMULATED_TARGET
+from ...tensor_map import MAP_BYTES, TensorMap
+from ...version import Buffer, Launch, Plan, Problem, Unsupported
+from ..atoms.wgmma import GROUP_ROWS
+from ..decode.plan import H100_SMS, embedding_of, given_buffers
+from .float32 import prompt32_kernel
+from .phases import SLAB_DIMS
+from .plan import Prompt
 from .split import SPLIT_THREADS, Prompt32Shape, split_kernel, tile_count
 
 MOST_DIMS, DIMS_STEP = 256, 16
@@ -34,7 +34,7 @@ def require_prompt32(family: str, hdim: int, rotary_dim: int, half_split: bool, 
 
 @dataclass(frozen=True)
 class Prompt32(Prompt):
-    """Calls alike but for how many keys there are, as `prompt_plan.Prompt`."""
+    """Calls alike but for how many keys there are, as `plan.Prompt`."""
 
     shape: Prompt32Shape  # type: ignore[assignment]
 
@@ -103,7 +103,7 @@ def prompt32_plan(
     positions: np.ndarray | None = None,
     **fields: Any,
 ) -> Plan:
-    """Plan a float32 prompt. Further arguments are those of `plan.decode_plan`. Raises: Unsupported."""
+    """Plan a float32 prompt. Further arguments are those of `decode_plan`. Raises: Unsupported."""
     batch, heads, seq_q, hdim = problem.q_shape
     rotary_dim, kv_heads = problem.rotary_dim, problem.kv_heads
     require(problem.cache == "none", "cache", problem.cache, "none")

@@ -10,16 +10,16 @@ from typing import Any
 
 from numba import cuda, float32, types, uint64
 
-from ..device.asm import _asm
-from ..device.cint import cint
-from ..device.vector import advance
-from ..version import SharedLayout
-from .args import Sizes
-from .decode import prologue
-from .embed import pairs_of, rotate, turns
-from .loads import columns, load_rows
-from .schedule import ROW_STEPS, WARP, Shape, query_of
-from .tiles import (
+from ...device.asm import _asm
+from ...device.cint import cint
+from ...device.vector import advance
+from ...version import SharedLayout
+from ..args import Sizes
+from ..decode.kernel import prologue
+from ..embed import pairs_of, rotate, turns
+from ..loads import columns, load_rows
+from ..schedule import ROW_STEPS, WARP, Shape, query_of
+from ..tiles import (
     FLOAT,
     I64,
     VOID,

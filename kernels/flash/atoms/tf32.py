@@ -13,10 +13,10 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ..device.asm import _asm
-from ..device.tensor import FACTOR_BOUND, VALUE_BOUND
-from .chunk_shape import ChunkShape
-from .tiles import FLOAT, I32, as_words, at_float, f32, floats, i32, load_floats, op, pure, store_words
+from ...device.asm import _asm
+from ...device.tensor import FACTOR_BOUND, VALUE_BOUND
+from ..chunks.shape import ChunkShape
+from ..tiles import FLOAT, I32, as_words, at_float, f32, floats, i32, load_floats, op, pure, store_words
 
 ROUND, KEEP = 0x1000, 0xFFFFE000  # half a unit in the last place of TF32, and the mask of its bits
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from ..constants import MUST_BE, require
-from ..limits import EMULATED_TARGET, capability, limits_of
-from ..version import Kernel, Plan, Problem, Unsupported
-from .choose import LEAST_KEYS, OVERLAP_SINCE
-from .chunk import chunk_kernel
-from .chunk_shape import FRAGMENT_ROWS, ChunkShape
-from .plan import H100_SMS, Decode, embedding_of, plan_of
+from ...constants import MUST_BE, require
+from ...limits import EMULATED_TARGET, capability, limits_of
+from ...version import Kernel, Plan, Problem, Unsupported
+from ..decode.choose import LEAST_KEYS, OVERLAP_SINCE
+from ..decode.plan import H100_SMS, Decode, embedding_of, plan_of
+from .kernel import chunk_kernel
+from .shape import FRAGMENT_ROWS, ChunkShape
 
 MOST_DIMS, DIMS_STEP = 320, 32
 LEAST_SPLITS, LEAST_CHUNK_KEYS, LEAST_RATIO = 4, 512, 8  # that pay; the last is keys by queries
@@ -127,7 +127,7 @@ def chunk_plan(
     sms: int = H100_SMS,
     **fields: Any,
 ) -> Plan:
-    """Plan a chunk; arguments are those of `plan.decode_plan`. Raises: Unsupported."""
+    """Plan a chunk; arguments are those of `decode_plan`. Raises: Unsupported."""
     batch, heads, seq_q, hdim = problem.q_shape
     kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
     require_chunk(problem.dtype, hdim, rotary_dim, half_split, target)

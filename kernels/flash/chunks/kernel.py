@@ -11,20 +11,19 @@ from typing import Any
 
 from numba import cuda, float32, types, uint64
 
-from ..device.asm import _asm
-from ..device.cint import cint
-from ..device.vector import advance
-from ..version import Kernel
-from . import atoms_tf32
-from .args import types_of
-from .chunk_shape import FRAGMENT_ROWS, ChunkShape
-from .embed import begin, pairs_of, rotate, turns
-from .epilogue import finish, store_statistics
-from .loads import columns
-from .mask import bounds_of, mask
-from .schedule import block_of, query_of
-from .softmax import NO_KEY, lane_sum, update
-from .tiles import (
+from ...device.asm import _asm
+from ...device.cint import cint
+from ...device.vector import advance
+from ...version import Kernel
+from ..args import types_of
+from ..atoms import tf32
+from ..embed import begin, pairs_of, rotate, turns
+from ..epilogue import finish, store_statistics
+from ..loads import columns
+from ..mask import bounds_of, mask
+from ..schedule import block_of, query_of
+from ..softmax import NO_KEY, lane_sum, update
+from ..tiles import (
     BYTES,
     I64,
     VOID,
@@ -37,6 +36,7 @@ from .tiles import (
     smaller,
     store_floats,
 )
+from .shape import FRAGMENT_ROWS, ChunkShape
 
 ROW_MASKS = (1, 2)  # of the lanes that share a row of scores
 SEEDED_KEYS = 8  # of a thread from one exact seed to the next, as `embed` promises
@@ -151,11 +151,11 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
     copy_keys, copy_values, turn = copy_tile(shape, key_pitch), copy_tile(shape, value_pitch), rotate_tile(shape)
     copy_queries, embed_queries = stage_queries(shape)
     key_places, value_places = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)
-    state_of, keys = begin(shape, 1), atoms_tf32.key_offsets(warp_keys)
-    dots, add, store_sums = atoms_tf32.scores(shape), atoms_tf32.accumulate(shape), atoms_tf32.store_sums(shape)
+    state_of, keys = begin(shape, 1), tf32.key_offsets(warp_keys)
+    dots, add, store_sums = tf32.scores(shape), tf32.accumulate(shape), tf32.store_sums(shape)
     size = shape.hdim // 2
     zero_acc, fresh, zero = constant(size, 0.0), constant(2, NO_KEY), constant(2, 0.0)
-    softmax = update(2, len(keys), ROW_MASKS, size, atoms_tf32.rescale)
+    softmax = update(2, len(keys), ROW_MASKS, size, tf32.rescale)
     block, bounds, seen, done = block_of(shape), bounds_of(shape), mask(shape, 2, keys), finish(shape)
     sum_rows, statistics = lane_sum(2, ROW_MASKS), store_statistics(shape)
     max_at, sum_at, overlap = shape.layout["row_max"], shape.layout["row_sum"], shape.overlap

@@ -1,8 +1,8 @@
 """Which kernel takes a decode problem, and how its keys are split: one rule over dtype, head dim, rows and the card."""
 
-from ..constants import MUST_BE, require
-from ..limits import capability
-from .schedule import DecodeShape, dims_of
+from ...constants import MUST_BE, require
+from ...limits import capability
+from ..schedule import DecodeShape, dims_of
 
 MOST_DIMS, DIMS_STEP = 512, 8
 MOST_QUERIES = 8  # a head; more are no decode

@@ -1,6 +1,6 @@
 """Attention of prompts in float32 on wgmma, of parts that `split` made: three float16 products give a float32 one.
 
-As in `prompt_wgmma`: one thread copies tiles, warpgroups start the scores of a tile and the weighted sum of the tile
+As in `wgmma`: one thread copies tiles, warpgroups start the scores of a tile and the weighted sum of the tile
 before together. Tensor cores round sums toward zero, so a tile's weighted sum is one of its own, small products first,
 and is added in float32. The scale 2^c of a tile of values is part of its weights: the row max is that of score + c, and
 weights are at most 2^15. A block that meets a tile which is not split computes on TF32 tensor cores, as chunks do.
@@ -11,20 +11,17 @@ from typing import Any
 
 from numba import cuda, float32, types
 
-from ..constants import FLOATS, INTS
-from ..device.asm import _asm
-from ..device.cint import cint
-from ..version import Kernel
-from . import atoms_wgmma as atoms
-from .args import types_of
-from .atoms_tile import STEP, key_offsets
-from .dtype import DTYPES
-from .mask import bounds_of, mask
-from .prompt import SLAB_DIMS, SLAB_ROW, bytes_at, tile_of
-from .prompt32_far import attend_far, load_scale, query_scale, store_rows, tiles_of_head
-from .softmax import FULL_MASK, NO_KEY, lane_sum, masks_of
-from .split import HALF, TOP, UNSPLIT, Prompt32Shape
-from .tiles import (
+from ...constants import FLOATS, INTS
+from ...device.asm import _asm
+from ...device.cint import cint
+from ...version import Kernel
+from ..args import types_of
+from ..atoms import wgmma as atoms
+from ..atoms.tile import STEP, key_offsets
+from ..dtype import DTYPES
+from ..mask import bounds_of, mask
+from ..softmax import FULL_MASK, NO_KEY, lane_sum, masks_of
+from ..tiles import (
     FLOAT,
     I32,
     VOID,
@@ -40,6 +37,9 @@ from .tiles import (
     wait_for_launch,
     words,
 )  # fmt: skip
+from .float32_far import attend_far, load_scale, query_scale, store_rows, tiles_of_head
+from .phases import SLAB_DIMS, SLAB_ROW, bytes_at, tile_of
+from .split import HALF, TOP, UNSPLIT, Prompt32Shape
 
 REGISTERS = (24, 240)  # of the warpgroup that copies and of others, where each thread begins with 168
 WEIGHT_TOP = 15.0  # exponent of the largest weight: float16 goes up to 2^16
@@ -106,7 +106,7 @@ def start(shape: Prompt32Shape, scores: bool, sums: bool, half: int = 0) -> Any:
 
 
 def pack(shape: Prompt32Shape) -> Any:
-    """packed(weights) -> A fragments of high parts, and of low ones. Volatile, as `atoms_wgmma.pack`."""
+    """packed(weights) -> A fragments of high parts, and of low ones. Volatile, as `wgmma.pack`."""
     held = shape.tile_keys // 4
 
     @op(words(2 * held))
@@ -413,7 +413,7 @@ def build(shape: Prompt32Shape) -> Any:
 
 @functools.cache
 def prompt32_kernel(shape: Prompt32Shape) -> Kernel:
-    """The kernel of a shape, with the grid of `prompt.tile_of`; its last arguments are maps of the three parts."""
+    """The kernel of a shape, with the grid of `phases.tile_of`; its last arguments are maps of the three parts."""
     made = build(shape)
     made.__name__ = made.__qualname__ = shape.name
     signature = (*types_of(DTYPES["float32"]), *(FLOATS,) * 4, *(INTS,) * 3)

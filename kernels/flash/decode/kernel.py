@@ -10,19 +10,19 @@ from typing import Any
 
 from numba import cuda, float32, uint64
 
-from ..device.cint import cint
-from ..device.vector import advance
-from ..version import Kernel
-from .args import types_of
-from .atoms_fma import atoms as fma_atoms
-from .atoms_mma import atoms as mma_atoms
-from .embed import begin, pairs_of, rotate, turns
-from .epilogue import finish, store_statistics
-from .loads import columns, load_rows
-from .mask import bounds_of, mask
-from .schedule import DecodeShape, Shape, block_of, query_of
-from .softmax import NO_KEY, lane_sum, update
-from .tiles import constant, floats, launch_dependents, op, zero_words
+from ...device.cint import cint
+from ...device.vector import advance
+from ...version import Kernel
+from ..args import types_of
+from ..atoms.fma import atoms as fma_atoms
+from ..atoms.mma import atoms as mma_atoms
+from ..embed import begin, pairs_of, rotate, turns
+from ..epilogue import finish, store_statistics
+from ..loads import columns, load_rows
+from ..mask import bounds_of, mask
+from ..schedule import DecodeShape, Shape, block_of, query_of
+from ..softmax import NO_KEY, lane_sum, update
+from ..tiles import constant, floats, launch_dependents, op, zero_words
 
 
 def prologue(shape: Shape, store: Any) -> Any:

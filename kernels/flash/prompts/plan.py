@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from ..constants import MUST_BE, require
-from ..limits import EMULATED_TARGET, capability
-from ..tensor_map import MAP_BYTES, TensorMap
-from ..version import Buffer, Launch, Plan, Problem
-from .choose import HALF_SINCE, OVERLAP_SINCE
-from .plan import H100_SMS, embedding_of, given_buffers, strides_of
-from .prompt import SLAB_DIMS, PromptShape, WgmmaShape
-from .prompt_embed import rotate_kernel
-from .prompt_mma import prompt_kernel
-from .prompt_wgmma import THREADS, wgmma_kernel
+from ...constants import MUST_BE, require
+from ...limits import EMULATED_TARGET, capability
+from ...tensor_map import MAP_BYTES, TensorMap
+from ...version import Buffer, Launch, Plan, Problem
+from ..decode.choose import HALF_SINCE, OVERLAP_SINCE
+from ..decode.plan import H100_SMS, embedding_of, given_buffers, strides_of
+from .mma import prompt_kernel
+from .phases import SLAB_DIMS, PromptShape, WgmmaShape
+from .rotate import rotate_kernel
+from .wgmma import THREADS, wgmma_kernel
 
 MOST_DIMS, DIMS_STEP = 256, 16
 MOST_KEY_DIMS = 1 << 17  # keys by dims that mma.sync takes
@@ -138,7 +138,7 @@ def prompt_plan(
 ) -> Plan:
     """Plan a prompt in half precision, on mma.sync or wgmma, by default as the rule says for an H100.
 
-    Further arguments are those of `plan.decode_plan`. Raises: Unsupported.
+    Further arguments are those of `decode_plan`. Raises: Unsupported.
     """
     batch, heads, seq_q, hdim = problem.q_shape
     kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim

@@ -5,8 +5,8 @@ Split keys, as in decode; the warps of a block share tiles of keys and values in
 
 from dataclasses import dataclass
 
-from ..version import SharedLayout
-from .schedule import WARP, DecodeShape
+from ...version import SharedLayout
+from ..schedule import WARP, DecodeShape
 
 FRAGMENT_ROWS = 16  # of queries that a warp multiplies
 

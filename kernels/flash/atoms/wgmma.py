@@ -1,6 +1,6 @@
 """Scores and weighted sums on wgmma, for 64 rows of queries and a tile of keys a warpgroup (sm_90a alone).
 
-Tiles lie in slabs of 64 dims as in `prompt`, which is the swizzle of 128 bytes; fragments as in `atoms_tile`. Between a
+Tiles lie in slabs of 64 dims as in `prompts.phases`, which is the swizzle of 128 bytes; fragments as in `tile`. Between a
 product's statement and its wait, registers of either may not be touched: ptxas would wait after every single product.
 So scores of a tile and the weighted sum of the one before are started by one statement.
 """
@@ -10,10 +10,10 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ..device.asm import _asm
-from .atoms_tile import STEP
-from .prompt import SLAB_ROW, WgmmaShape, bytes_at
-from .tiles import FLOAT, I32, I64, VOID, floats, i32, op, words
+from ...device.asm import _asm
+from ..prompts.phases import SLAB_ROW, WgmmaShape, bytes_at
+from ..tiles import FLOAT, I32, I64, VOID, floats, i32, op, words
+from .tile import STEP
 
 GROUP_ROWS = 64  # of a warpgroup
 STEP_BYTES, SLAB_STEPS, SWIZZLE = 32, 4, 1 << 62  # a descriptor's mode: 128 bytes

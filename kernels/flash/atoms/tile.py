@@ -8,8 +8,8 @@ from typing import Any
 
 from numba import types
 
-from .prompt import FRAGMENT_ROWS, SLAB_ROW, PromptShape, bytes_at
-from .tiles import as_words, f32, floats, i32, ldmatrix, load_words, op, shuffle, store_words, words
+from ..prompts.phases import FRAGMENT_ROWS, SLAB_ROW, PromptShape, bytes_at
+from ..tiles import as_words, f32, floats, i32, ldmatrix, load_words, op, shuffle, store_words, words
 
 STEP = 16  # terms of a product
 

@@ -9,16 +9,18 @@ from typing import Any
 
 from numba import cuda, float32, uint64
 
-from ..device.cint import cint
-from ..device.vector import advance
-from ..version import Kernel
-from . import atoms_tile
-from .args import types_of
-from .embed import begin
-from .epilogue import store_statistics
-from .loads import columns
-from .mask import bounds_of, mask
-from .prompt import (
+from ...device.cint import cint
+from ...device.vector import advance
+from ...version import Kernel
+from ..args import types_of
+from ..atoms import tile
+from ..embed import begin
+from ..epilogue import store_statistics
+from ..loads import columns
+from ..mask import bounds_of, mask
+from ..softmax import FULL_MASK, NO_KEY, lane_sum, step
+from ..tiles import constant, part, wait_for_launch
+from .phases import (
     FRAGMENT_ROWS,
     PromptShape,
     commit,
@@ -29,9 +31,7 @@ from .prompt import (
     tile_of,
     wait_groups,
 )
-from .prompt import place as place_of
-from .softmax import FULL_MASK, NO_KEY, lane_sum, step
-from .tiles import constant, part, wait_for_launch
+from .phases import place as place_of
 
 
 def build(shape: PromptShape) -> Any:
@@ -42,11 +42,11 @@ def build(shape: PromptShape) -> Any:
     alibi, reused, there = shape.embedding == "alibi", ahead < stages, wait_for_launch
     waits, waits_first = shape.overlap and shape.rotates, shape.overlap and not shape.rotates
     first_there, keys_there, values_there = map(wait_groups, (max(ahead - 1, 0), abs(2 * ahead - 1), 2 * ahead))
-    queries_of = atoms_tile.query_fragments(shape)
-    dots, sums_to = atoms_tile.scores(shape), atoms_tile.store_sums(shape)
-    add = atoms_tile.accumulate(shape) if shape.weigh == "mma" else atoms_tile.accumulate_fma(shape)
-    masked, bounds = mask(shape, 2, atoms_tile.key_offsets(keys)), bounds_of(shape)
-    (tops, weigh), scale_acc, scaled = step(keys // 4, (1, 2)), atoms_tile.rescale(hdim // 2), scale_scores(keys // 2)
+    queries_of = tile.query_fragments(shape)
+    dots, sums_to = tile.scores(shape), tile.store_sums(shape)
+    add = tile.accumulate(shape) if shape.weigh == "mma" else tile.accumulate_fma(shape)
+    masked, bounds = mask(shape, 2, tile.key_offsets(keys)), bounds_of(shape)
+    (tops, weigh), scale_acc, scaled = step(keys // 4, (1, 2)), tile.rescale(hdim // 2), scale_scores(keys // 2)
     held = keys // 2
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
     zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)

@@ -9,10 +9,10 @@ from typing import Any
 
 from numba import cuda, types
 
-from .embed import pairs_of, rotate, state_size, turns
-from .loads import beyond
-from .schedule import Atoms, DecodeShape
-from .tiles import (
+from ..embed import pairs_of, rotate, state_size, turns
+from ..loads import beyond
+from ..schedule import Atoms, DecodeShape
+from ..tiles import (
     I32,
     as_words,
     at_float,

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..checking.reference import alibi_slopes
-from ..constants import FREQUENCY_BASE, MUST_BE, require
-from ..limits import EMULATED_TARGET
-from ..rope.v8 import rates_of_turning
-from ..version import Buffer, Kernel, Launch, Plan, Problem
-from .args import Sizes
+from ...checking.reference import alibi_slopes
+from ...constants import FREQUENCY_BASE, MUST_BE, require
+from ...limits import EMULATED_TARGET
+from ...rope.v8 import rates_of_turning
+from ...version import Buffer, Kernel, Launch, Plan, Problem
+from ..args import Sizes
+from ..combine import combine_kernel
+from ..schedule import DecodeShape, Shape
 from .choose import require_decode, shape_of, splits_of
-from .combine import combine_kernel
-from .decode import decode_kernel
-from .schedule import DecodeShape, Shape
+from .kernel import decode_kernel
 
 H100_SMS = 132  # of plans, which are the same on every machine
 SPLITS = Sizes._fields.index("splits")

@@ -1,4 +1,4 @@
-"""Float32 rows as two float16 parts each, for tensor cores: the launch in front of `prompt32`.
+"""Float32 rows as two float16 parts each, for tensor cores: the launch in front of `float32`.
 
 A block takes a tile of rows of one head of Q, K or V, rotates what is to be rotated, and multiplies it by the power of
 two that brings its largest element to 2^14 .. 2^15. Each element becomes `high + low`, two float16: 22 bits or more,
@@ -17,18 +17,17 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32, types, uint32, uint64
 
-from ..constants import FLOATS
-from ..device.asm import _asm
-from ..device.cint import cint
-from ..device.vector import advance
-from ..version import Kernel, SharedLayout
-from .args import types_of
-from .dtype import DTYPES
-from .embed import begin, pairs_of, rotate, turns
-from .loads import columns, load_rows
-from .prompt import SLAB_DIMS, SLAB_ROW
-from .schedule import ROW_STEPS, Shape
-from .tiles import (
+from ...constants import FLOATS
+from ...device.asm import _asm
+from ...device.cint import cint
+from ...device.vector import advance
+from ...version import Kernel, SharedLayout
+from ..args import types_of
+from ..dtype import DTYPES
+from ..embed import begin, pairs_of, rotate, turns
+from ..loads import columns, load_rows
+from ..schedule import ROW_STEPS, Shape
+from ..tiles import (
     FLOAT,
     I32,
     as_floats,
@@ -41,6 +40,7 @@ from .tiles import (
     store_words,
     zero_words,
 )  # fmt: skip
+from .phases import SLAB_DIMS, SLAB_ROW
 
 HALF = DTYPES["float16"]
 SPLIT_THREADS, SPLIT_WARPS = 256, 8

@@ -5,14 +5,14 @@ from typing import Any
 
 from numba import cuda, types, uint64
 
-from ..device.cint import cint
-from ..device.vector import advance
-from ..version import Kernel
-from .args import types_of
-from .embed import begin, pairs_of, rotate, turns
-from .loads import columns, load_rows
-from .prompt import PromptShape, WgmmaShape
-from .tiles import i32, launch_dependents, op, store_words, wait_for_launch
+from ...device.cint import cint
+from ...device.vector import advance
+from ...version import Kernel
+from ..args import types_of
+from ..embed import begin, pairs_of, rotate, turns
+from ..loads import columns, load_rows
+from ..tiles import i32, launch_dependents, op, store_words, wait_for_launch
+from .phases import PromptShape, WgmmaShape
 
 ROTATED_ROWS = 4  # of keys that a thread rotates
 

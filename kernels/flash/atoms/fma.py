@@ -4,11 +4,11 @@ from typing import Any
 
 from numba import cuda, types
 
-from .embed import pairs_of, rotate, turns
-from .loads import beyond
-from .schedule import WARP, Atoms, DecodeShape
-from .softmax import masks_of, sum_lanes
-from .tiles import (
+from ..embed import pairs_of, rotate, turns
+from ..loads import beyond
+from ..schedule import WARP, Atoms, DecodeShape
+from ..softmax import masks_of, sum_lanes
+from ..tiles import (
     as_words,
     at_float,
     f32,
