@@ -1,6 +1,6 @@
 """Scores and weighted sums on wgmma, for 64 rows of queries and a tile of keys a warpgroup (sm_90a alone).
 
-Tiles lie in slabs of 64 dims as in `prompts.phases`, which is the swizzle of 128 bytes; fragments as in `tile`. Between a
+Tiles lie in slabs of 64 dims as in `prompts.phases`, a swizzle of 128 bytes; fragments as in `tile`. Between a
 product's statement and its wait, registers of either may not be touched: ptxas would wait after every single product.
 So scores of a tile and the weighted sum of the one before are started by one statement.
 """
