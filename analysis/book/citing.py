@@ -86,15 +86,14 @@ def _rows_of(card: str) -> str:
 
 
 def _run(run: Run, folder: str) -> str:
-    rows = f"rows {to_file(folder + run.name)}" if folder and run.name else escape(run.name)
+    rows = f"rows {to_file(folder + run.name)}" if folder else escape(run.name)
     return ", ".join(filter(None, (rows, f"commit {run.commit}" if run.commit else "", run.date)))
 
 
 def _part(part: Part) -> str:
     """One part of a source as a line of its facts: what, and each run with its rows, its commit and its day."""
-    words = part.words if part.words.startswith(part.kind) else f"{part.kind}: {part.words}"
-    runs = "; ".join(_run(run, _rows_of(part.card) if part.kind == "measured" else "") for run in part.runs)
-    return f"<li>{': '.join(filter(None, (escape(words[:1].upper() + words[1:]), runs)))}</li>"
+    runs = "; ".join(_run(run, _rows_of(part.card)) for run in part.runs)
+    return f"<li>{': '.join(filter(None, (escape(part.words[:1].upper() + part.words[1:]), runs)))}</li>"
 
 
 def block(anchor: str, title: str, source: Source, files: str, path: str = "") -> str:

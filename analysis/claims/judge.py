@@ -6,8 +6,7 @@ What follows from the tests is said in analysis/claims/rule.py.
 import argparse
 import functools
 import itertools
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +15,8 @@ from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
 from ..record.columns import SCHEMAS
 from ..record.files import gpu_folder, is_committed, known_gpus, read_records, write_table
-from . import attention, half, rope, sinusoidal, validation
+from . import attention, half, rope, rule, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, Claim, Place, Test
-from .rule import (
-    DEVICE,
-    HOLDS,
-    JUDGED,
-    MATCHED,
-    NOT_SUPPORTED,
-    NOT_TESTED,
-    REPRODUCED,
-    SAME_DIRECTION,
-    UNDECIDED,
-    VERDICTS,
-    across,
-    decide,
-    explain,
-    together,
-    too_wide,
-    verdict,
-)
 
 SUBJECTS = (attention, sinusoidal, rope, validation, half)  # importing them registers their claims
 NO_EFFECT = "there is no effect to explain"
@@ -52,40 +33,32 @@ def claims() -> list[Claim]:
 # ---------------------------------------------------------------- one place
 
 
-def _plain(value: float) -> float | int | None:
-    """A whole number as such, so that it is written with all its digits; nothing for what is not known."""
-    if math.isnan(value):
-        return None
-    return int(value) if float(value).is_integer() and abs(value) < 1e15 else float(value)
-
-
-def _rule(rule: str, bounds: Sequence[float], digits: int | None) -> str:
-    if rule == "direction":
+def _asked(test: Test, bounds: Sequence[float]) -> str:
+    """What the measured value must be."""
+    if test.rule == "direction":
         return next(word for word, bound in DIRECTIONS.items() if bound == bounds[0])
-    words = {"least": "at least", "most": "at most"}.get(rule, rule)
-    joint = " and " if rule == "between" else " to "
-    exact = f" to {digits} digits" if digits else ""
-    return f"{words} {joint.join(f'{_plain(bound):.6g}' for bound in bounds)}{exact}"
+    words = {"least": "at least", "most": "at most"}.get(test.rule, test.rule)
+    joint = " and " if test.rule == "between" else " to "
+    exact = f" to {test.digits} digits" if test.digits else ""
+    return f"{words} {joint.join(f'{bound:.6g}' for bound in bounds)}{exact}"
 
 
 def judge(test: Test, place: Place, condition: str) -> Row:
     """The columns of one test at one place in verdicts.csv."""
     measured, bounds = place.measured, sorted(bound.value for bound in place.bounds)
     row: Row = {"says": test.says, "role": test.role, "part": test.part, "place": str(place), "unit": test.unit}
-    row |= {"rule": _rule(test.rule, bounds, test.digits), "condition": condition}
-    if len(bounds) == 1 and test.rule != "direction":
-        row["published"] = _plain(bounds[0])
+    row |= {"rule": _asked(test, bounds), "condition": condition}
     if measured.why:
         untested = test.kind == "cause" and measured.why.word == NOT_MEASURED
-        row |= {"outcome": NOT_TESTED if untested else UNDECIDED, "reason": str(measured.why)}
+        row |= {"outcome": rule.NOT_TESTED if untested else rule.UNDECIDED, "reason": str(measured.why)}
     else:
-        outcome = decide(test.kind, test.rule, bounds, measured, test.digits, test.unit)
-        row |= {"outcome": outcome, "measured": _plain(measured.value)}
+        outcome = rule.decide(test.kind, test.rule, bounds, measured, test.digits, test.unit)
+        row |= {"outcome": outcome, "measured": measured.value}
         if not measured.is_exact:
-            row |= {"low": _plain(measured.low), "high": _plain(measured.high)}
-        if test.rule == "published" and too_wide(bounds[0], bounds[-1], outcome, measured):
+            row |= {"low": measured.low, "high": measured.high}
+        if test.rule == "published" and rule.too_wide(bounds[0], bounds[-1], outcome, measured):
             row["reason"] = WIDE
-        if outcome == UNDECIDED:
+        if outcome == rule.UNDECIDED:
             row["reason"] = (
                 "the interval straddles the bounds" if measured.known else "a single process has no interval"
             )
@@ -100,13 +73,6 @@ def _places(tests: Iterable[Test], condition: str) -> list[tuple[Place, Row]]:
     return [(place, judge(test, place, condition)) for test in tests for place in test.places]
 
 
-def _judged_under(tests: Iterable[Test]) -> list[str]:
-    """The conditions under which some tests can be judged, by what they leave open."""
-    opened = {name for test in tests for place in test.places for name in place.measured.about.open}
-    needs = {condition: "study" if condition == MATCHED else "timer" for condition in JUDGED}
-    return [condition for condition in JUDGED if condition == DEVICE or needs[condition] in opened]
-
-
 # ---------------------------------------------------------------- a headline under a condition
 
 
@@ -117,62 +83,43 @@ def _under(condition: str, tests: Sequence[Test]) -> list[Row]:
     rows = []
     for place, row in _places([headline], condition):
         there = [effect["outcome"] for other, effect in effects if place.shared_by(other)]
-        explained = explain(row["outcome"], there, exact="low" not in row)
+        explained = rule.explain(row["outcome"], there, exact="low" not in row)
         if explained != row["outcome"]:
-            why = NO_EFFECT if explained == NOT_SUPPORTED else "whether there is an effect is open"
+            why = NO_EFFECT if explained == rule.NOT_SUPPORTED else "whether there is an effect is open"
             row |= {"outcome": explained, "reason": why}
         rows.append(row)
     if headline.undecided:
         row = {"says": headline.says, "role": HEADLINE, "part": headline.part, "place": "", "unit": "", "condition": ""}
-        rows = [{**row, "outcome": UNDECIDED, "reason": headline.undecided}]
-    head = {"kind": headline.kind, "given": verdict(headline.kind, [row["outcome"] for row in rows])}
+        rows = [{**row, "outcome": rule.UNDECIDED, "reason": headline.undecided}]
+    head = {"kind": headline.kind, "given": rule.verdict(headline.kind, [row["outcome"] for row in rows])}
     return [{**row, **head} for row in (*rows, *(effect for _, effect in effects))]
 
 
 def _may_be_reproduced(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a headline under a condition falls short of reproduced by intervals alone that are too wide."""
     headline = [row for row in rows if row["role"] == HEADLINE]
-    outcomes = [REPRODUCED if row.get("reason") == WIDE else row["outcome"] for row in headline]
-    return headline[0]["given"] == SAME_DIRECTION and verdict("number", outcomes) == REPRODUCED
+    outcomes = [rule.REPRODUCED if row.get("reason") == WIDE else row["outcome"] for row in headline]
+    return headline[0]["given"] == rule.SAME_DIRECTION and rule.verdict("number", outcomes) == rule.REPRODUCED
+
+
+def _found(rows: Iterable[Row]) -> list[tuple[float, str]]:
+    """What was measured at the places of a headline, and what it is from."""
+    return [(row["measured"], row["evidence"]) for row in rows if row["role"] == HEADLINE and "measured" in row]
 
 
 def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
-    """The rows of a claim in verdicts.csv: headlines and effects under each condition."""
-
-    @functools.cache
-    def tests(condition: str) -> list[Test]:
-        return claim.tests(e.under(condition))
-
-    def own(condition: str, part: str) -> list[Test]:
-        return [test for test in tests(condition) if test.part == part]
-
+    """The rows of a claim in verdicts.csv: headlines and effects under each condition that measures something else."""
+    tests = {condition: claim.tests(e.under(condition)) for condition in rule.JUDGED}
     rows, given = [], []
-    for part in (test.part for test in tests(DEVICE) if test.role == HEADLINE):
-        under = {}
-        for condition in _judged_under(test for test in own(DEVICE, part) if test.role == HEADLINE):
-            there = _under(condition, own(condition, part))
-            if condition == DEVICE or any("measured" in row for row in there if row["role"] == HEADLINE):
-                under[condition] = there
+    for part in [test.part for test in tests[rule.DEVICE] if test.role == HEADLINE]:
+        under = {name: _under(name, [test for test in mine if test.part == part]) for name, mine in tests.items()}
+        same: tuple = ([], _found(under[rule.DEVICE]))
+        under = {name: found for name, found in under.items() if name == rule.DEVICE or _found(found) not in same}
         rows += [row for found in under.values() for row in found]
         words = {condition: found[0]["given"] for condition, found in under.items()}
-        given.append(across(words, [condition for condition, found in under.items() if _may_be_reproduced(found)]))
-        if MATCHED not in under:  # where the headline says nothing of that load, its effects may
-            effects = _matched(own, part)
-            rows += effects
-            nothing = all(row.get("reason") == NO_EFFECT for row in under[DEVICE] if row["role"] == HEADLINE)
-            if nothing and effects and all(row["outcome"] == HOLDS for row in effects):
-                given[-1] = NOT_TESTED
-    head = {"claim_id": claim.id, "kind": claim.kind, "verdict": together(given)}
-    return [{**head, "test": number, **row} for number, row in enumerate(rows, start=1)]
-
-
-def _matched(own: Callable[[str, str], list[Test]], part: str) -> list[Row]:
-    """The effects of a part at the load of the authors' card, where they leave the load open."""
-    effects = [test for test in own(DEVICE, part) if test.role == EFFECT]
-    if MATCHED not in _judged_under(effects):
-        return []
-    there = _places((test for test in own(MATCHED, part) if test.role == EFFECT), MATCHED)
-    return [row for _, row in there if "measured" in row and row["condition"] == MATCHED]
+        given.append(rule.across(words, [condition for condition, found in under.items() if _may_be_reproduced(found)]))
+    head = {"claim_id": claim.id, "kind": claim.kind, "verdict": rule.together(given)}
+    return [{**head, **row} for row in rows]
 
 
 # ---------------------------------------------------------------- all claims of a card
@@ -231,6 +178,6 @@ def main(arguments: list[str] | None = None) -> int:
         rows = verdicts(folder)
         write_table(path, "verdicts", rows)
         found = {row["claim_id"]: row["verdict"] for row in rows}
-        counted = ", ".join(f"{list(found.values()).count(verdict)} {verdict}" for verdict in VERDICTS)
+        counted = ", ".join(f"{list(found.values()).count(verdict)} {verdict}" for verdict in rule.VERDICTS)
         print(f"[claims] {len(found)} claims: {counted}; {len(rows)} tests in {path}")
     return 0

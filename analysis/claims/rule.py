@@ -15,8 +15,7 @@ universal  holds everywhere, or is refuted by one place
 count      exact everywhere, or wrong at one place
 cause      supported (the effect is there, and doing without the cause closes as much of it as is due), refuted (it
            closes nothing, or an exact count shows that the cause is not there), else not supported, as where there is
-           no effect to explain; not tested where nothing measured does without it, or nothing at the load that alone
-           has the effect. Of several, what most are
+           no effect to explain; not tested where nothing measured does without it. Of several, what most are
 
 A place is undecided where the interval straddles the bounds, or there is none. Where an interval reaches into the 10 %
 without lying in them, whether the ratio is reproduced cannot be told; a condition that only such places keep from

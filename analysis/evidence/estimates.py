@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,32 +19,20 @@ from ..record.text import span
 from .interval import Pool, half_width, pool_of
 from .known import NOT_MEASURED, UNDECIDED, Known
 
-Processes = tuple[tuple[str, int], ...]  # each by its run and number
 Numbers = TypeVar("Numbers", "Estimate", "Estimates")
 Key = Any  # of a number: a head dim, a problem, or what else tells it from the others
 
 
-class Runs(Protocol):
-    """The runs of a card."""
-
-    @property
-    def pools(self) -> Mapping[str, Pool]: ...
-
-    def common_run(self, studies: frozenset[str]) -> str: ...
-
-
 class About(NamedTuple):
-    """What an estimate is from: tables, versions whose code has changed since, what the condition decided (the timer,
-    the study), and the versions and rows of published.csv that were asked about."""
+    """What an estimate is from: tables, versions whose code has changed since, and the versions and rows of
+    published.csv that were asked about."""
 
     sources: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
-    open: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
+    names: tuple[str, ...] = ()
 
     def __or__(self, other: About) -> About:
-        sources, stale = (tuple(dict.fromkeys(mine + theirs)) for mine, theirs in zip(self[:2], other[:2]))
-        return About(sources, stale, self.open | other.open, self.names | other.names)
+        return About(*(tuple(dict.fromkeys(mine + theirs)) for mine, theirs in zip(self, other)))
 
 
 NOTHING = About()
@@ -52,37 +40,33 @@ NOTHING = About()
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Values by process, of the times of some versions.
+    """Values by process of one run, of the times of some versions; NaN where a process has none.
 
     `moves` is the derivative of each value by the logarithm of the time of each version; `logs` are the mean logarithms
-    of all the times; `again` forms the same sample in another run.
+    of all the times.
     """
 
-    runs: Runs
-    processes: Processes
+    run: str
     values: np.ndarray
     moves: Mapping[str, np.ndarray]
     logs: tuple[float, ...]
     timer: str
-    studies: frozenset[str]
-    about: About
-    again: Callable[[str], Sample]
+    pools: Mapping[str, Pool]
     share: bool = False  # of a gap: may be near 0, or below, so that no logarithm is taken
 
-    def in_common(self, processes: Processes) -> Sample:
-        if processes == self.processes:
-            return self
-        at = [self.processes.index(process) for process in processes]
-        moves = {version: move[at] for version, move in self.moves.items()}
-        return replace(self, processes=processes, values=self.values[at], moves=moves)
+    @property
+    def measured(self) -> np.ndarray:
+        """Whether each process has a value."""
+        return ~np.isnan(self.values)
 
     def bounds(self) -> tuple[float, float, float]:
         """The mean and its interval: of logarithms where all values are positive and no shares."""
-        pool = pool_of(self.runs.pools, self.timer, math.exp(sum(self.logs) / len(self.logs)))
-        positive = bool((self.values > 0).all()) and not self.share
-        values = np.log(self.values) if positive else self.values
-        scale = self.values if positive else 1.0
-        gain = sum(float((move / scale).mean()) ** 2 for move in self.moves.values()) / 2
+        pool = pool_of(self.pools, self.timer, math.exp(sum(self.logs) / len(self.logs)))
+        there = self.values[self.measured]
+        positive = bool((there > 0).all()) and not self.share
+        values = np.log(there) if positive else there
+        scale = there if positive else 1.0
+        gain = sum(float((move[self.measured] / scale).mean()) ** 2 for move in self.moves.values()) / 2
         centre, n = float(values.mean()), len(values)
         half = float(half_width(values.var(ddof=1), n, pool, gain)) if n > 1 else math.nan
         ends = centre, centre - half, centre + half
@@ -104,36 +88,22 @@ DIVIDE = Operation(lambda x, y: x / y, lambda x, y: 1.0 / y, lambda x, y: -x / y
 MAXIMUM = Operation(np.maximum, lambda x, y: np.where(x >= y, 1.0, 0.0), lambda x, y: np.where(x >= y, 0.0, 1.0))
 
 
-def _in(one: Sample | float, run: str) -> Sample | float:
-    return one.again(run) if isinstance(one, Sample) else one
-
-
 def _joined(operation: Operation, left: Sample | float, right: Sample | float) -> Sample:
-    """The operation process by process, in the runs that both are of."""
+    """The operation process by process; of different runs, no process has a value."""
     samples = [each for each in (left, right) if isinstance(each, Sample)]
-    processes = samples[0].processes
-    if len(samples) == 2 and samples[1].processes != processes:
-        processes = tuple(each for each in processes if each in set(samples[1].processes))
-    here = [each.in_common(processes) if isinstance(each, Sample) else each for each in (left, right)]
-    x, y = (each.values if isinstance(each, Sample) else each for each in here)
+    x, y = (each.values if isinstance(each, Sample) else each for each in (left, right))
     moves: dict[str, np.ndarray] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        for each, by in zip(here, (operation.by_left, operation.by_right)):
-            if isinstance(each, Sample):
-                for version, move in each.moves.items():
-                    moves[version] = moves.get(version, 0.0) + by(x, y) * move
+        for each, by in ((left, operation.by_left), (right, operation.by_right)):
+            for version, move in each.moves.items() if isinstance(each, Sample) else ():
+                moves[version] = moves.get(version, 0.0) + by(x, y) * move
         values = operation.value(x, y)
-    return Sample(
-        samples[0].runs,
-        processes,
-        values,
-        moves,
-        tuple(log for each in samples for log in each.logs),
-        samples[0].timer if len({each.timer for each in samples}) == 1 else "",
-        frozenset().union(*(each.studies for each in samples)),
-        functools.reduce(About.__or__, (each.about for each in samples)),
-        lambda run: _joined(operation, _in(left, run), _in(right, run)),
-        samples[0].share,
+    return replace(
+        samples[0],
+        values=values if len({each.run for each in samples}) == 1 else np.full_like(values, np.nan),
+        moves=moves,
+        logs=tuple(log for each in samples for log in each.logs),
+        timer=samples[0].timer if len({each.timer for each in samples}) == 1 else "",
     )
 
 
@@ -180,10 +150,9 @@ class Estimate(Arithmetic):
 
     @classmethod
     def of(cls, sample: Sample, about: About = NOTHING) -> Estimate:
-        """From values by process; `about` is what is not known of these."""
-        about = sample.about | about
-        if not len(sample.values):
-            return cls(math.nan, why=Known(UNDECIDED, "no process measured all of it"), about=about, sample=sample)
+        """From values by process."""
+        if not sample.measured.any():
+            return cls(math.nan, why=Known(UNDECIDED, "no process measured all of it"), about=about)
         value, low, high = sample.bounds()
         why = Known(UNDECIDED, "it has no value") if math.isnan(value) else None
         return cls(value, low, high, why, about, sample)
@@ -220,12 +189,7 @@ class Estimate(Arithmetic):
             except ZeroDivisionError:
                 return Estimate.none(Known(UNDECIDED, "it divides by a count of zero"), about)
             return Estimate(value, value, value, None, about)
-        found = _joined(operation, left.sample or left.value, right.sample or right.value)
-        if not len(found.values) and (run := found.runs.common_run(found.studies)):  # one was measured again since
-            found = found.again(run)
-            exact = (each.about for each in (left, right) if not each.sample)
-            about = functools.reduce(About.__or__, exact, about._replace(sources=(), stale=()))
-        return Estimate.of(found, about)
+        return Estimate.of(_joined(operation, left.sample or left.value, right.sample or right.value), about)
 
     def _compared(self, bound: Any, above: bool, equal: bool = False) -> Comparison:
         other = bound if isinstance(bound, Estimate) else Estimate.exact(bound)

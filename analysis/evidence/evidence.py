@@ -55,11 +55,15 @@ class NotMeasured(Undecided):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The evidence of one card, under a condition; `earlier` ones are of the run before, where the code is the same."""
+    """The evidence of one card, under a condition; `earlier` ones are of the run before, where the code is the same.
+
+    `run` names the run that all studies are taken from, in place of the latest of each.
+    """
 
     record: Record
     condition: str = DEVICE
     earlier: bool = False
+    run: str = ""
 
     @classmethod
     def load(cls, gpu: str | Path) -> "Evidence":
@@ -74,6 +78,14 @@ class Evidence:
     def before(self) -> "Evidence":
         """The evidence as it stood before the latest runs, of what has the same code."""
         return replace(self, earlier=True)
+
+    def together(self, *studies: str) -> "Evidence":
+        """The evidence of the latest run that measured all of some studies, so that times of one meet those of another.
+
+        Times of two runs do not: other evidence says that no process measured both.
+        """
+        runs = {self.study(name).run.get("run") for name in studies}
+        return self if len(runs) == 1 else replace(self, run=self.record.common_run(studies))
 
     @property
     def slug(self) -> str:
@@ -102,7 +114,7 @@ class Evidence:
 
     def study(self, name: str = "log") -> Study:
         """The rows of a study's latest complete run; false where none is."""
-        return self.record.study(name)
+        return self.record.study(name, run=self.run)
 
     def covers(self, timer: str = "device_warm") -> str:
         """What the intervals of a timer cover, for captions: "95 % interval ..."."""
@@ -112,11 +124,11 @@ class Evidence:
 
     def time(self, version: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
         """Microseconds of one call."""
-        return self._times((version,), lambda us: us, study, timer, **asked).measured_in("µs")
+        return self._times((version,), lambda problem, us: us, study, timer, **asked).measured_in("µs")
 
     def speedup(self, version: str, over: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
         """How many times as fast as another a version is: above 1 is faster."""
-        found = self._times((version, over), lambda us, other: other / us, study, timer, **asked)
+        found = self._times((version, over), lambda problem, us, other: other / us, study, timer, **asked)
         return found.measured_in("×")
 
     def share_closed(
@@ -124,107 +136,74 @@ class Evidence:
     ) -> Estimates:
         """The share of a version's gap to a faster one that goes in the version `without` something: 1 is all of it."""
 
-        def share(slow: Estimate, middle: Estimate, fast: Estimate) -> Estimate:
+        def share(problem: Problem, slow: Estimate, middle: Estimate, fast: Estimate) -> Estimate:
             return ((slow - middle) / (slow - fast)).as_share
 
         return self._times((version, without, over), share, study, timer, **asked).measured_in("%")
 
     def tflops(self, version: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
         """Multiply-adds of both products in a second, counted as two."""
-
-        def rate(at: Study, problem: Problem) -> Estimate:
-            return problem.flops / self._time(version, at, problem, timer) / 1e6
-
-        return self._measured((version,), rate, study, **asked).measured_in("TFLOPS")
+        found = self._times((version,), lambda problem, us: problem.flops / us / 1e6, study, timer, **asked)
+        return found.measured_in("TFLOPS")
 
     def _times(
         self, versions: Sequence[str], formula: Callable[..., Estimate], study: str, timer: str, **asked: Any
     ) -> Estimates:
+        timer = timer or CONDITIONS[self.condition].timer
+        ablated = any(version_of(version).ablation for version in versions)
+        study = study or CONDITIONS[self.condition].study or ("ablation" if ablated else home(versions[0]))
+
         def ask(at: Study, problem: Problem) -> Estimate:
-            return formula(*(self._time(version, at, problem, timer) for version in versions))
+            return formula(problem, *(self._time(version, at, problem, timer) for version in versions))
 
         return self._measured(versions, ask, study, **asked)
+
+    def _time(self, version: str, study: Study, problem: Problem, timer: str) -> Estimate:
+        """Raises: Undecided where no time stands."""
+        values = study.medians(version, problem, timer)
+        if np.isnan(values).all():
+            known = study.known(version, problem)
+            reason = f"{version} has no time by {timer} on {problem}{f': {known.reason}' if known.reason else ''}"
+            raise Undecided(reason, UNDECIDED if known.ran else known.word)
+        run, log = str(study.run["run"]), float(np.nanmean(np.log(values)))
+        stale = (version,) if study.stale(version, problem) else ()
+        sample = Sample(run, values, {version: values}, (log,), timer, self.record.pools)
+        return Estimate.of(sample, About((f"timings of {study.name}, run {run}",), stale))
 
     def _measured(
         self, versions: Sequence[str], ask: Callable[[Study, Problem], Estimate], study: str, **asked: Any
     ) -> Estimates:
         """What `ask` says of the problems of a study that all versions take; why there is none of the others."""
-        for version in versions:
-            version_of(version)
-        at = self.record.study(study or self._default(versions))
+        families, at = [version_of(version).family for version in versions], self.study(study)
+        missing = next((version for version in versions if version not in at.taken), "") if at else f"study {at.name}"
+        why = Known(NOT_MEASURED, f"{missing} is not measured") if missing else Known(NOT_MEASURED)
 
-        def choose(hdim: int, columns: Columns) -> Problem:
-            if not at:
-                raise NotMeasured(f"study {at.name} is not measured")
-            try:
-                for version in versions:
-                    if version not in at.taken:
-                        raise NotMeasured(f"{version} is not measured")
-                return _choose(set.intersection(*map(at.taken.__getitem__, versions)), versions, hdim, columns)
-            except NotMeasured:
-                self._refuse(at, versions, hdim)
-                raise
+        def refuse(hdim: int) -> None:
+            """Raises: Undecided where a version is refused or failed at a head dim, or not measured at all."""
+            for version, family in zip(versions, families) if at else ():
+                found = at.best(version, (each for each in at.problems(family) if each.hdim == hdim))
+                if found.word in (*REFUSED, FAILED):
+                    raise Undecided(f"{version} is {found.word} here: {found.reason}", found.word)
+            if missing:
+                raise Undecided(why.reason, why.word)
 
-        def number(problem: Problem, key: Any) -> Estimate:
+        def number(problem: Problem) -> Estimate:
             if not at:
-                raise NotMeasured(f"study {at.name} is not measured")
+                raise Undecided(why.reason, why.word)
             return ask(self._as_asked(at, versions, problem), problem)
 
-        about = About(open=frozenset(() if study else ("study",)), names=frozenset(versions))
-        return _answers(number, choose, at.taken.get(versions[0], ()), about, self._why_none(at, versions[0]), **asked)
-
-    def _why_none(self, study: Study, version: str) -> Known:
-        """What keeps a version from running at any problem, if that is why nothing was timed."""
-        if not study:
-            return Known(NOT_MEASURED, f"study {study.name} is not measured")
-        found = study.best(version, study.problems(VERSIONS[version].family))
-        return Known(NOT_MEASURED) if found.ran else found
-
-    def _refuse(self, study: Study, versions: Sequence[str], hdim: int) -> None:
-        """Raises: Undecided where a version is refused or failed at a head dim; not where it runs, or no row says."""
-        for version in versions:
-            problems = study.problems(VERSIONS[version].family)
-            found = study.best(version, (each for each in problems if each.hdim == hdim))
-            if found.word in (*REFUSED, FAILED):
-                raise Undecided(f"{version} is {found.word} here: {found.reason}", found.word)
+        best = at.best(versions[0], at.problems(families[0])) if at else why
+        known = () if missing else set.intersection(*map(at.taken.__getitem__, versions))
+        documents = at.taken.get(versions[0], ())
+        return _answers(versions, number, known, documents, refuse, why if best.ran else best, **asked)
 
     def _as_asked(self, study: Study, versions: Sequence[str], problem: Problem) -> Study:
         """The run, or of `earlier` ones the one before it, where the code of all versions was the same."""
-        if not self.earlier:
+        if not self.earlier or self.run:
             return study
         before = self.record.study(study.name, before=str(study.run["run"]))
         same = before and all(before.code(each, problem) == study.code(each, problem) for each in versions)
         return before if same else study
-
-    def _default(self, versions: Sequence[str]) -> str:
-        ablated = any(VERSIONS[version].ablation for version in versions)
-        return CONDITIONS[self.condition][1] or ("ablation" if ablated else home(versions[0]))
-
-    def _time(self, version: str, study: Study, problem: Problem, timer: str = "") -> Estimate:
-        """Raises: Undecided where no time stands."""
-        opened = frozenset(() if timer else ("timer",))
-        timer = timer or CONDITIONS[self.condition][0]
-        sample = self._sample(version, study, problem, timer)
-        if not len(sample.values):
-            known = study.known(version, problem)
-            reason = f"{version} has no time by {timer} on {problem}{f': {known.reason}' if known.reason else ''}"
-            raise Undecided(reason, UNDECIDED if known.ran else known.word)
-        return Estimate.of(sample, About(open=opened))
-
-    def _sample(self, version: str, study: Study, problem: Problem, timer: str) -> Sample:
-        times = study.medians(version, problem, timer)
-        values, run = times.to_numpy(dtype=float), str(study.run.get("run", ""))
-        return Sample(
-            self.record,
-            tuple((run, int(process)) for process in times.index),
-            values,
-            {version: values},
-            (float(np.log(values).mean()),) if len(values) else (),
-            timer,
-            frozenset({study.name}),
-            About((f"timings of {study.name}, run {run}",), (version,) if study.stale(version, problem) else ()),
-            lambda other: self._sample(version, self.record.study(study.name, run=other), problem, timer),
-        )
 
     # ------------------------------------------------------------ checks
 
@@ -234,10 +213,6 @@ class Evidence:
         Like what follows it takes `inputs`, "uniform" or "sharp", of which the worse counts by default.
         """
         return self._checks(version, lambda check: float(check.status == status), study, **asked)
-
-    def ran(self, version: str, study: str = "", **asked: Any) -> Estimates:
-        """1 where a version could run on the GPU, right or wrong as it declares, else 0."""
-        return self._checks(version, lambda check: float(check.status in ("ok", "wrong")), study, **asked)
 
     def nan_share(self, version: str, study: str = "", **asked: Any) -> Estimates:
         """The share of outputs that are not finite."""
@@ -306,8 +281,7 @@ class Evidence:
 
         groups = self.record.counters
         mine = {p: rows for p, rows in groups.get(version, {}).items() if matched == (MATCHED in set(rows["study"]))}
-        groups = {version: mine} if version in groups else {}
-        return self._exact(groups, "counters", version, number, frozenset({"study"}), **asked)
+        return self._exact({version: mine}, "counters", version, number, **asked)
 
     def stalled(self, version: str, reasons: str, **asked: Any) -> Estimates:
         """The share of its time that a warp of the last launch waits for some reasons, separated by spaces."""
@@ -331,28 +305,25 @@ class Evidence:
         return self._exact(self.record.resources, "resources", version, number, **asked)
 
     def _exact(
-        self, groups: Groups, table: str, version: str, number: Callable[[pd.DataFrame], float],
-        opened: frozenset[str] = frozenset(), study: str = "", **asked: Any,
+        self, groups: Groups, table: str, version: str, number: Callable[[pd.DataFrame], float], study: str = "",
+        **asked: Any,
     ) -> Estimates:  # fmt: skip
         """What `number` says of the rows of a version and problem in a table that holds no times."""
-        version_of(version)
-        mine = groups.get(version, {})
-        ours = set(mine) & set(self._planned(study or home(version)))
+        mine, planned = groups.get(version, {}), self._planned(study or home(version))
+        ours = set(mine) & set(planned)
         known = ours if study else ours or set(mine)  # what no shape of the documents fits has its own
 
-        def choose(hdim: int, columns: Columns) -> Problem:
+        def refuse(hdim: int) -> None:
             if not mine:
                 raise NotMeasured(f"{table} of {version} are not recorded")
-            return _choose(known, (version,), hdim, columns)
 
-        def ask(problem: Problem, key: Any) -> Estimate:
+        def ask(problem: Problem) -> Estimate:
             if problem not in mine:
-                where = f" on {problem}" if mine else ""
-                raise NotMeasured(f"{table} of {version} are not recorded{where}")
+                raise NotMeasured(f"{table} of {version} are not recorded on {problem}")
             stale = (version,) if bool(outdated(mine[problem]).any()) else ()
             return Estimate.exact(number(mine[problem]), table, stale=stale)
 
-        return _answers(ask, choose, known, About(open=opened, names=frozenset({version})), **asked)
+        return _answers((version,), ask, known, known, refuse, **asked)
 
     # ------------------------------------------------------------ plans
 
@@ -371,9 +342,6 @@ class Evidence:
     def blocks(self, version: str, **asked: Any) -> Estimates:
         return self._plans(version, lambda plan: math.prod(map(int, plan.launches[-1].grid)), **asked)
 
-    def threads(self, version: str, **asked: Any) -> Estimates:
-        return self._plans(version, lambda plan: math.prod(map(int, plan.launches[-1].block)), **asked)
-
     def hazards(self, version: str, kind: str, **asked: Any) -> Estimates:
         """Declared hazards of a kind; the checks see that exactly those are there."""
         return self._plans(version, lambda plan: sum(one.kind == kind for one in plan.hazards), **asked)
@@ -386,26 +354,26 @@ class Evidence:
         self, version: str, number: Callable[[Plan], float], study: str = "", needed: bool = False, **asked: Any
     ) -> Estimates:
         """What the plans of a version say; `needed`: of a refusal the bytes of shared memory that it would need."""
-        version_of(version)
-        problems = [each for each in self._planned(study or home(version)) if each.family == VERSIONS[version].family]
-        plans = {each: _plan(version, each) for each in problems}
-        taken = [each for each, plan in plans.items() if isinstance(plan, Plan)]
+        family = version_of(version).family
+        plans: dict[int, dict[Problem, Plan | Unsupported]] = {}
+        for each in self._planned(study or home(version)):
+            if each.family == family:
+                plans.setdefault(each.hdim, {})[each] = _plan(version, each)
+        taken = {each for mine in plans.values() for each, plan in mine.items() if isinstance(plan, Plan)}
+        known = list(taken)  # and at head dims where none is taken, those too large, else all
+        for mine in plans.values():
+            if not taken & set(mine):
+                known += [each for each, plan in mine.items() if _too_big(plan)] or [*mine]
 
-        def choose(hdim: int, columns: Columns) -> Problem:
-            mine = [each for each in plans if each.hdim == hdim]
-            runs = [each for each in mine if each in taken]
-            return _choose(runs or [p for p in mine if _too_big(plans[p])] or plans, (version,), hdim, columns)
-
-        def ask(problem: Problem, key: Any) -> Estimate:
+        def ask(problem: Problem) -> Estimate:
             plan = _plan(version, problem)
             if isinstance(plan, Plan):
                 return Estimate.exact(number(plan), "plans")
             if needed and _too_big(plan):
                 return Estimate.exact(plan.needed, "plans")
-            where = key if isinstance(key, Problem) else f"hdim {key}"
-            raise Undecided(f"{version} refuses {where}: {plan}", plan.status)
+            raise Undecided(f"{version} refuses hdim {problem.hdim}: {plan}", plan.status)
 
-        return _answers(ask, choose, taken, About(names=frozenset({version})), **asked)
+        return _answers((version,), ask, known, taken, **asked)
 
     def _planned(self, study: str) -> tuple[Problem, ...]:
         """Those of a study on this GPU."""
@@ -424,7 +392,7 @@ def said(row: str) -> Estimate:
     """A row of data/published.csv, by its id; a ratio as how many times as fast. Raises: KeyError."""
     found = published.by_id()[row]
     value = 1.0 / found["value"] if found["unit"] == "x_slower" else float(found["value"])
-    return Estimate.exact(value, "published.csv", names=frozenset({row}))
+    return Estimate.exact(value, "published.csv", names=(row,))
 
 
 def stated(hdim: Sequence[int], *rows: str) -> Estimates:
@@ -449,18 +417,19 @@ def _plan(version: str, problem: Problem) -> Plan | Unsupported:
 
 
 def _answers(
-    ask: Callable[[Problem, Any], Estimate],
-    choose: Callable[[int, Columns], Problem],
+    versions: Sequence[str],
+    ask: Callable[[Problem], Estimate],
+    known: Iterable[Problem],
     documents: Iterable[Problem],
-    about: About,
+    refuse: Callable[[int], None] = lambda hdim: None,
     why: Known | None = None,
     hdim: int | Iterable[int] | None = None,
     problem: Problem | Collection[Problem] | None = None,
     **columns: Any,
 ) -> Estimates:
-    """What `ask` says, by problem or by head dim, each with the problem that `choose` finds for it.
+    """What `ask` says of versions, by problem or by head dim, each with the one of the `known` that fits the columns.
 
-    By default at one of `documents` a head dim, as published, of those that fit the columns.
+    By default at one of `documents` a head dim, as published. `refuse` raises where it knows why nothing fits.
     """
     keys: Iterable[tuple[Any, Problem | None]]
     if problem is not None:
@@ -473,10 +442,10 @@ def _answers(
     found: dict[Any, Estimate] = {}
     for key, pick in keys:
         try:
-            one = ask(pick or choose(key, columns), key)
+            one = ask(pick or _choose(known, versions, key, columns, refuse))
         except Undecided as refusal:
             one = Estimate.none(refusal.why)
-        found[key] = replace(one, about=one.about | about)
+        found[key] = replace(one, about=one.about | About(names=tuple(versions)))
     return Estimates(found, why=why)
 
 
@@ -488,11 +457,14 @@ def _fits(problem: Problem, columns: Columns) -> bool:
     return all(getattr(problem, name) == value for name, value in columns.items() if name != "rotary")
 
 
-def _choose(problems: Iterable[Problem], versions: Sequence[str], hdim: int, columns: Columns) -> Problem:
+def _choose(
+    problems: Iterable[Problem], versions: Sequence[str], hdim: int, columns: Columns, refuse: Callable[[int], None]
+) -> Problem:
     """The one problem that fits. Raises: Undecided when there is none, DataError when there are several."""
     found = [each for each in problems if each.hdim == hdim and _fits(each, columns)]
     found = [each for each in found if each.family != "rope" or each.rotary_dim < each.hdim] or found
     if not found:
+        refuse(hdim)
         asked = ", ".join(f"{name} {value}" for name, value in {"hdim": hdim, **columns}.items())
         raise NotMeasured(f"{' and '.join(versions)}: nothing at {asked}")
     if len(found) > 1:

@@ -14,10 +14,6 @@ import functools
 from typing import NamedTuple
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.runtime.compile import require_target
-
-from ..record.files import RESOURCES, read_records
-from .current import current
 
 OK, WRONG, INFEASIBLE, UNSUPPORTED, FAILED, NOT_MEASURED = WORDS = (
     "ok", "wrong", "infeasible", "unsupported", "failed", "not measured",
@@ -47,24 +43,12 @@ def word(status: str) -> str:
 
 
 @functools.cache
-def _assembled() -> dict[str, set[str]]:
-    """The targets that the code of a version is known to be assembled for, as it stands: to ask again takes minutes."""
-    targets: dict[str, set[str]] = {}
-    for row in current(read_records(RESOURCES, "resources")):
-        targets.setdefault(row["version"], set()).add(row["target"])
-    return targets
-
-
-@functools.cache
 def planned(version: str, problem: Problem, target: str) -> Known:
     """What the plan of a version for a target says: that it is refused, or that it could be measured."""
     if version not in VERSIONS or VERSIONS[version].is_peer:
         return Known(NOT_MEASURED)
     try:
-        plan = VERSIONS[version](problem, target)
-        if target not in _assembled().get(version, ()):
-            for launch in plan.launches:
-                require_target(launch, target)
+        VERSIONS[version](problem, target)
     except Unsupported as refusal:
         return Known(refusal.status, str(refusal))
     return Known(NOT_MEASURED)

@@ -1,7 +1,7 @@
 """The record of one card, read once: frames of measured, counted and compiled rows, and the studies in them."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,12 @@ class Record:
         if key not in self._studies:
             mine = self.complete[self.complete["study"] == name]
             mine = mine[mine["run"] == run] if run else mine[mine["run"] < before] if before else mine
-            row = complete_runs(mine).get(name, {"study": name})
-            self._studies[key] = Study(self.target, row, self.frame("checks"), self.frame("timings"))
+            row, timings = complete_runs(mine).get(name, {"study": name}), self.frame("timings")
+            most = int(timings["process"].max()) if len(timings) else 0
+            self._studies[key] = Study(self.target, row, self.frame("checks"), timings, most)
         return self._studies[key]
 
-    def common_run(self, studies: frozenset[str]) -> str:
+    def common_run(self, studies: Iterable[str]) -> str:
         """The latest run in which all of some studies were measured to the end, or an empty text."""
         runs = self.complete.groupby("study")["run"].agg(set)
         return max(set.intersection(*(runs.get(study, set()) for study in studies)), default="")

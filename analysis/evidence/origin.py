@@ -1,54 +1,43 @@
 """Where the numbers of a figure or table are from: measured, computed or published, on which card and in which runs."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..record import published
 from .evidence import Evidence
 
-STAMP = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)T")  # how a run's name and a time of measuring begin
 
+class Run(NamedTuple):
+    """A measuring run, whose name begins with its day; the commit is empty where it is not known."""
 
-@dataclass(frozen=True)
-class Run:
-    """A measuring run, or rows that were measured at one commit and have no run. What is not known is empty."""
-
-    name: str = ""
+    name: str
     commit: str = ""
-    measured_at: str = ""
 
     @property
     def date(self) -> str:
-        """The day, `"2026-11-22"`, which the run's name holds."""
-        found = STAMP.match(self.measured_at or self.name)
-        return "-".join(found.groups()) if found else ""
+        return f"{self.name[:4]}-{self.name[4:6]}-{self.name[6:8]}"
 
     def __str__(self) -> str:
-        return ", ".join(f"{word} {value}" for word, value in (("run", self.name), ("commit", self.commit)) if value)
+        return f"run {self.name}" + f", commit {self.commit}" * bool(self.commit)
 
 
-@dataclass(frozen=True)
-class Part:
-    """Numbers of one kind: measured, computed or published. The card is empty where no card is involved."""
+class Part(NamedTuple):
+    """Numbers of one kind. Measured ones have a card and runs."""
 
-    kind: str
     words: str
     card: str = ""
     runs: tuple[Run, ...] = ()
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, (self.words, " and ".join(filter(None, map(str, self.runs))))))
+        return ", ".join(filter(None, (self.words, " and ".join(map(str, self.runs)))))
 
     @property
     def brief(self) -> str:
-        """As it is said inside an image: the card, and the run or, of several, between which days."""
-        if self.kind != "measured":
-            return self.words
-        if len(self.runs) == 1 and self.runs[0].name:
+        """As it is said inside an image: the run or, of several, between which days."""
+        if len(self.runs) == 1:
             return f"{self.words}, run {self.runs[0].name}"
-        days = sorted({run.date for run in self.runs} - {""})
+        days = sorted({run.date for run in self.runs})
         return ", ".join([self.words, *([" to ".join(dict.fromkeys((days[0], days[-1])))] if days else [])])
 
 
@@ -74,13 +63,9 @@ class Source:
 
 
 def measured_on(card: str, runs: Iterable[Mapping[str, Any]], words: str = "") -> Source:
-    """Measured on a card. `runs` are rows of runs, or other rows with a commit and a time of measuring."""
-    first: dict[tuple[str, str], str] = {}  # of rows measured at one commit, the day of the first
-    for run in runs:
-        key, at = (str(run.get("run") or ""), str(run.get("commit") or "")), str(run.get("measured_at") or "")
-        first[key] = min(first.get(key, at), at)
-    found = tuple(Run(*key, at) for key, at in sorted(first.items()))
-    return Source((Part("measured", words or f"measured on {card}", card, found),))
+    """Measured on a card. `runs` are rows of runs, or other rows with a run and, where it is known, a commit."""
+    found = sorted({Run(str(run["run"]), str(run.get("commit") or "")) for run in runs})
+    return Source((Part(words or f"measured on {card}", card, tuple(found)),))
 
 
 def measured(e: Evidence, *studies: str) -> Source:
@@ -96,12 +81,12 @@ def counters_of(e: Evidence, runs: Iterable[str] = ()) -> Source:
 def published_on(family: str) -> Source:
     """Published by the documents for the card of a family; nothing where none is named."""
     card = published.card(family)
-    return Source((Part("published", f"published for {card}", card),) if card else ())
+    return Source((Part(f"published for {card}"),) if card else ())
 
 
 def computed(words: str) -> Source:
     """Neither measured nor published: counted, fitted, drawn."""
-    return Source((Part("computed", words),))
+    return Source((Part(words),))
 
 
 COUNTED = computed("counted in the emulator")

@@ -28,16 +28,13 @@ def _compared(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     at, place = rows.groupby(OF_ONE, sort=False).ngroup().to_numpy(), rows.groupby(OF_ONE, sort=False).cumcount()
     times = np.full((at.max() + 1, place.max() + 1), np.nan)
     times[at, place] = rows["p20_us"].astype(float)
-    off, agree = np.zeros_like(times, dtype=bool), np.zeros_like(times, dtype=bool)
-    for column in range(times.shape[1]):
-        others = np.delete(times, column, axis=1)
-        told = (~np.isnan(others)).sum(1) >= LEAST
-        if not told.any():
-            continue
-        siblings = others[told]
-        median = np.nanmedian(siblings, axis=1)
-        off[told, column] = _factor(times[told, column], median) > OFF
-        agree[told, column] = np.nanmax(_factor(siblings, median[:, None]), axis=1) <= AGREE
+    others = np.where(np.eye(times.shape[1], dtype=bool), np.nan, times[:, np.newaxis])  # of each, its siblings
+    told = (~np.isnan(others)).sum(2) >= LEAST
+    siblings = others[told]
+    median = np.nanmedian(siblings, axis=1)
+    off, agree = np.zeros((2, *told.shape), dtype=bool)
+    off[told] = _factor(times[told], median) > OFF
+    agree[told] = np.nanmax(_factor(siblings, median[:, np.newaxis]), axis=1) <= AGREE
     return off[at, place], agree[at, place]
 
 
@@ -45,18 +42,20 @@ def _timed(timings: pd.DataFrame) -> pd.DataFrame:
     return timings[timings["timer"].isin(TIMERS) & timings["median_us"].notna()]
 
 
+def _again(timings: pd.DataFrame) -> pd.Series:
+    return timings["repeated"].eq(True)
+
+
+def _processes(timings: pd.DataFrame) -> pd.MultiIndex:
+    return pd.MultiIndex.from_frame(timings[[*OF_ONE, "process"]])
+
+
 def off_siblings(timings: pd.DataFrame) -> pd.DataFrame:
     """The first rows of processes that are off and were not measured again."""
     rows = _timed(timings)
     first = rows[~_again(rows)]
-    repeated = timings[_again(timings)]
-    done = pd.MultiIndex.from_frame(repeated[[*OF_ONE, "process"]])
     found = first[_compared(first)[0]] if len(first) else first
-    return found[~pd.MultiIndex.from_frame(found[[*OF_ONE, "process"]]).isin(done)]
-
-
-def _again(timings: pd.DataFrame) -> pd.Series:
-    return timings["repeated"].eq(True)
+    return found[~_processes(found).isin(_processes(timings[_again(timings)]))]
 
 
 def standing(timings: pd.DataFrame) -> pd.DataFrame:
@@ -68,9 +67,7 @@ def standing(timings: pd.DataFrame) -> pd.DataFrame:
     rows = _timed(timings)
     if rows.empty:
         return timings
-    key = [*OF_ONE, "process"]
-    second = pd.MultiIndex.from_frame(rows.loc[_again(rows), key])
-    replaced = pd.MultiIndex.from_frame(rows[key]).isin(second) & ~_again(rows).to_numpy()
+    replaced = _processes(rows).isin(_processes(rows[_again(rows)])) & ~_again(rows).to_numpy()
     left = rows[~replaced]
     off, agree = _compared(left)
     alone = left.index[off & agree & ~_again(left).to_numpy()]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from kernels import VERSIONS, Problem
@@ -48,6 +49,7 @@ class Study:
     run: Mapping[str, Any]
     checks: pd.DataFrame
     timings: pd.DataFrame
+    most: int  # processes of a run of this card
     _stale: set[tuple[str, Problem]] = field(default_factory=set)
     _found: dict[tuple[str, Problem, str], Check | None] = field(default_factory=dict)
 
@@ -120,17 +122,18 @@ class Study:
 
     # ------------------------------------------------------------ times
 
-    def medians(self, version: str, problem: Problem, timer: str) -> pd.Series:
-        """Median microseconds by process."""
-        rows = self._timed.get((version, problem, timer))
-        return rows if rows is not None else pd.Series(dtype=float)
+    def medians(self, version: str, problem: Problem, timer: str) -> np.ndarray:
+        """Median microseconds by process, NaN of one that has none; of all runs of a card as many."""
+        return self._timed.get((version, problem, timer), np.full(self.most, np.nan))
 
     @functools.cached_property
-    def _timed(self) -> dict[tuple[str, Problem, str], pd.Series]:
+    def _timed(self) -> dict[tuple[str, Problem, str], np.ndarray]:
         frame = self.timings[self.timings["median_us"].notna()]
-        places = frame.groupby([*PAIR, "timer"], sort=False).indices
-        processes, medians = frame["process"].to_numpy(), frame["median_us"].to_numpy()
-        return {key: pd.Series(medians[at], index=processes[at]) for key, at in places.items()}
+        found = {}
+        for key, at in frame.groupby([*PAIR, "timer"], sort=False).indices.items():
+            found[key] = np.full(self.most, np.nan)
+            found[key][frame["process"].to_numpy()[at] - 1] = frame["median_us"].to_numpy()[at]
+        return found
 
     # ------------------------------------------------------------ checks
 

@@ -64,7 +64,7 @@ class Plot:
         if not self.title:
             raise ValueError(f"figure {self.id} has neither a title nor a name")
         if self.figure.get_suptitle():
-            measured = {part.card for part in self.source.parts if part.kind == "measured"}
+            measured = {part.card for part in self.source.parts if part.card}
             of = f"; the title is of the {self.true_of}" if measured and self.true_of not in measured else ""
             _head(self.figure, self.title, self.source.brief + of)
 

@@ -110,7 +110,7 @@ def v8_tile(e: Evidence) -> Plot:
     """What one block does when, with the times of its parts, of the audited card where this one has not all of them."""
     of = e if len(cuts(shapes(e))) > len(CUTS) else committed(AUDITED)
     searched = shapes(of)
-    parts, source = cuts(searched), measured_on(of.card, searched[["commit", "measured_at"]].to_dict("records"))
+    parts, source = cuts(searched), measured_on(of.card, searched[["run", "commit"]].to_dict("records"))
     us = parts.set_index("part")["median_us"]
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
     with canvas("Most of a tile's time is copying and waiting", height=4.8, width=NARROW) as (figure, (axis,)):

@@ -206,7 +206,8 @@ def time_cell(us: Estimate) -> str:
     """Microseconds with half the range of the processes, or why there are none."""
     if not (us and us.sample):
         return status(why_none(us))
-    return f"{us.value:.1f} {small(f'± {(us.sample.values.max() - us.sample.values.min()) / 2:.1f}')}"
+    times = us.sample.values[us.sample.measured]
+    return f"{us.value:.1f} {small(f'± {(times.max() - times.min()) / 2:.1f}')}"
 
 
 def speedup_cell(e: Evidence, version: str, over: str, problem: Problem, study: str) -> str:

@@ -8,6 +8,7 @@ from html import unescape
 from pathlib import Path
 from statistics import geometric_mean
 
+import numpy as np
 import pytest
 
 from analysis import findings
@@ -45,6 +46,7 @@ def times(folder: Path) -> set[str]:
         for name, problem in set(zip(measured.timings["version"], measured.timings["problem"])):
             for timer in TIMERS:
                 taken = measured.medians(name, problem, timer)
+                taken = taken[~np.isnan(taken)]
                 if len(taken):
                     found.add(f"{geometric_mean(taken):.1f} ± {(taken.max() - taken.min()) / 2:.1f}")
     return {cell for cell in found if sum(map(str.isdigit, cell)) >= FIGURES}

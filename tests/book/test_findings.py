@@ -57,7 +57,7 @@ def test_every_finding_stands_on_a_page() -> None:
 def test_two_swapped_times_change_what_asks_for_them_alone(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     after, touched, medians = with_times(e, "log", swapped), [False], Study.medians
 
-    def noting(self: Study, version: str, problem: Any, timer: str) -> pd.Series:
+    def noting(self: Study, version: str, problem: Any, timer: str) -> Any:
         touched[0] |= self.name == "log" and version in SWAPPED and (problem.hdim, problem.rotary_dim) == (HDIM, ROTARY)
         return medians(self, version, problem, timer)
 

@@ -3,6 +3,7 @@
 import math
 from functools import cache
 
+import numpy as np
 import pandas as pd
 import pytest
 from IPython.display import Markdown
@@ -73,10 +74,10 @@ def test_a_row_has_what_is_published_and_measured_of_a_step(e: Evidence, family:
             continue
         known, us = study.known(name, problem), study.medians(name, problem, "device_warm")
         assert ("right" in result) == (known.word == "ok" or "wrong at" in result), name
-        if us.empty:
+        if np.isnan(us).all():
             assert theirs == known.word and share == "–"
             continue
-        mean = math.exp(us.map(math.log).mean())
+        mean = math.exp(np.nanmean(np.log(us)))
         assert theirs.startswith(f"{mean:,.1f} µs")
         peak = e.gpu["ceilings"]["tensor_tflops" if family == "fp16" else "fp32_tflops"]
         least = problem.flops / peak / 1e6 / (2 * 512 / 513 if problem.causal else 1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from analysis.evidence import Estimate, Estimates, Evidence, Known, every, maximum, pool
-from analysis.evidence.estimates import About, Sample
+from analysis.evidence.estimates import Sample
 from analysis.evidence.interval import Pool, half_width
 from analysis.record import rows as whole
 from tests.evidence.made_up import PROBLEM, TWO, add_run, folder
@@ -18,22 +18,10 @@ SLOW, MIDDLE, FAST = [30.0, 31.0, 30.5], [22.0, 21.5, 22.5], [20.0, 20.2, 19.9]
 POOL = Pool(4e-4, 3)
 
 
-class OneRun:
-    """Runs of which every timer has the same pool."""
-
-    def __init__(self, pool: Pool | None = POOL) -> None:
-        self.pools = {"device_warm": pool} if pool else {}
-
-    def common_run(self, studies: frozenset[str]) -> str:
-        return ""
-
-
-def sample(version: str, times: list[float], runs: OneRun | None = None) -> Estimate:
+def sample(version: str, times: list[float], pool: Pool | None = POOL, run: str = "1") -> Estimate:
     values = np.array(times)
-    processes = tuple(("1", i) for i, _ in enumerate(times))
-    logs = (float(np.log(values).mean()),)
-    fixed = (runs or OneRun(), processes, values, {version: values}, logs, "device_warm", frozenset({"log"}), About())
-    return Estimate.of(Sample(*fixed, again=lambda run: Sample(*fixed, again=lambda run: None)))  # type: ignore[arg-type, return-value]
+    pools = {"device_warm": pool} if pool else {}
+    return Estimate.of(Sample(run, values, {version: values}, (float(np.log(values).mean()),), "device_warm", pools))
 
 
 def half(values: np.ndarray, gain: float) -> float:
@@ -47,7 +35,7 @@ def test_a_ratio_varies_between_runs_as_the_pool_says() -> None:
     assert (found.value, found.low, found.high) == pytest.approx(
         (math.exp(logs.mean()), math.exp(logs.mean() - wide), math.exp(logs.mean() + wide))
     )
-    only = (sample("a", SLOW, OneRun(None)) / sample("b", FAST, OneRun(None))).low
+    only = (sample("a", SLOW, None) / sample("b", FAST, None)).low
     assert only > found.low  # within one run
     own = sample("a", SLOW) / sample("a", FAST)  # of one version: between runs both times move alike
     assert own.high / own.value == pytest.approx(math.exp(half(logs, 0.0)))
@@ -94,7 +82,10 @@ def test_studies_that_were_measured_again_apart_meet_in_their_last_common_run(fo
     add_run(folder, "20260101T000000Z", {BASE: [30.0, 33.0], OTHER: [10.0, 11.0]}, study="controlled")
     add_run(folder, "20260102T000000Z", {BASE: [90.0, 90.0], OTHER: [10.0, 10.0]})
     e = Evidence.load(folder)
-    found = e.time(BASE, study="log")[512] / e.time(BASE, study="controlled")[512]
+    apart = e.time(BASE, study="log") / e.time(BASE, study="controlled")
+    assert apart.why == Known("undecided", "no process measured all of it")
+    both = e.together("log", "controlled")
+    found = both.time(BASE, study="log")[512] / both.time(BASE, study="controlled")[512]
     assert found.value == pytest.approx(2 / 3)
     assert found.about.sources == tuple(f"timings of {name}, run 20260101T000000Z" for name in ("log", "controlled"))
 
