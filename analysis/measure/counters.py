@@ -1,26 +1,27 @@
 """Hardware counters of every kernel at the published shapes, by Nsight Compute: `python -m analysis counters`.
 
-Only what is missing or was recorded of other code is profiled, and written after every few dozen problems; `--all`
-profiles anew. The profiler runs this module again as the program to be profiled: it launches every plan once to warm
-up and once profiled, so that the n-th profiled kernel is the n-th launch of what it says it launched. Clocks are left
-as they are, and caches warm, as device_warm finds them. More counters than fit in one pass make the profiler replay a
-kernel; it saves and restores memory for that, which cools the caches. So what depends on them, above all the bytes of
-DRAM, is in a group of its own, whose few counters need no replay. The last group is read after a flush: the bytes that
-a call must move when nothing is cached.
+Only what the book shows (`PROFILED`) and is missing, or was recorded of other code, is profiled, and written after
+every `CHUNK` problems; `--all` profiles anew. The profiler runs this module again as the program to be profiled: it
+launches every plan once to warm up and once profiled, so that the n-th profiled kernel is the n-th launch of what it
+says it launched. Clocks are left as they are, and caches warm, as device_warm finds them. More counters than fit in one
+pass make the profiler replay a kernel; it saves and restores memory for that, which cools the caches. So what depends
+on them, above all the bytes of DRAM, is in a group of its own, whose few counters need no replay. The last group is
+read after a flush: the bytes that a call must move when nothing is cached. No counter is one that patches the code.
 """
 
 import argparse
 import contextlib
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,7 +37,7 @@ from ..record.problems import problem_columns, problem_of
 from .machine import toolkit
 from .run import compile_pair, require_versions, to_compile
 from .runs import Writer, at_card
-from .studies import PROFILED, STALL, STALLS, STUDIES, studies
+from .studies import PROFILED, PUBLISHED, STALL, STALLS, STUDIES, studies
 from .workers import compilers
 
 ONCE = (
@@ -56,7 +57,6 @@ REPLAYED = (
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
     "smsp__thread_inst_executed_pipe_xu_pred_on.sum",
     "smsp__inst_executed.sum",
     "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",
@@ -78,7 +78,7 @@ class Group(NamedTuple):
 GROUPS = (Group(ONCE), Group(REPLAYED), Group(COLD, flushed="all", mark=", cold"))
 METRICS = tuple(metric + group.mark for group in GROUPS for metric in group.metrics)
 
-CHUNK = 96  # problems that are profiled, and recorded, at a time
+CHUNK = 100  # problems that are profiled, and recorded, at a time: each begins a process for every group
 HOPELESS = 3  # after so many versions that fail before anything was profiled, the fault is not theirs
 UNKNOWN_METRIC = re.compile(r"Failed to find metric (\S+)")
 FORBIDDEN = "ERR_NVGPUCTRPERM"
@@ -99,8 +99,10 @@ class ProfileError(Exception):
     """One of the tasks kept the profiler from seeing what was to be profiled; the message says what it saw."""
 
 
-def tasks(study: str, sms: int, versions: str = "") -> list[Task]:
-    """Each version of the log and problem of some studies once, on a card with `sms` SMs; `versions` names some.
+def tasks(study: str, sms: int, versions: str = "", hdims: Collection[int] = ()) -> list[Task]:
+    """Each version of the log and problem of some studies once, on a card with `sms` SMs.
+
+    `versions` names some, `hdims` are some of the problems' head dims; empty, all.
 
     Raises: DataError for a name that there is not.
     """
@@ -108,7 +110,8 @@ def tasks(study: str, sms: int, versions: str = "") -> list[Task]:
     found: dict[tuple[str, Problem], Task] = {}
     for each in studies(study):
         for version, problem in each.on(sms).pairs():
-            if not version.is_peer and version.id in keep and supports(version, problem):
+            wanted = not hdims or problem.hdim in hdims
+            if wanted and not version.is_peer and version.id in keep and supports(version, problem):
                 found.setdefault((version.id, problem), Task(each.name, version.id, problem))
     return list(found.values())
 
@@ -169,7 +172,8 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[Row], dict[Task, s
                 "--metrics", ",".join(metrics), "--log-file", str(log),
                 sys.executable, "-m", "analysis", "counters", "--profiled", str(folder),
             ]  # fmt: skip
-            done = subprocess.run(command, capture_output=True, text=True)
+            here = {**os.environ, "TMPDIR": name}  # where ncu's lock lies: nobody waits for the profiler of another card
+            done = subprocess.run(command, capture_output=True, text=True, env=here)
             listing = log.read_text() if log.exists() else ""
             said = done.stdout + done.stderr + listing
             unknown = set(UNKNOWN_METRIC.findall(said)) & set(metrics)
@@ -275,12 +279,15 @@ def main(arguments: list[str] | None = None) -> int:
     if options.profiled:
         launch_all(options.profiled)
         return 0
-    asked = PROFILED
+    asked: Sequence[tuple[str, str, Collection[int]]] = PROFILED
     if options.study or options.versions:
-        asked = ((options.study or ",".join(study for study, _ in PROFILED), options.versions),)
+        asked = ((options.study or f"{PUBLISHED},matched,beyond", options.versions, ()),)
     with at_card(options.gpu) as writer:
-        wanted = [task for study, versions in asked for task in tasks(study, writer.gpu["sms"], versions)]
-        fresh, failed = profile_all(writer, wanted, options.all)
+        wanted: dict[Any, Task] = {}
+        for study, *which in asked:
+            for task in tasks(study, writer.gpu["sms"], *which):
+                wanted.setdefault(task[1:], task)
+        fresh, failed = profile_all(writer, list(wanted.values()), options.all)
     for task, reason in failed.items():
         print(f"counters: {task}: {reason}", file=sys.stderr)
     print(f"[counters] {fresh} new rows in {writer.card}")

@@ -52,7 +52,6 @@ METRICS: tuple[tuple[str, str, float], ...] = (
     ("dram__bytes_read.sum", "MB read from DRAM, caches warm", MEGABYTE),
     ("lts__t_sectors_srcunit_tex.sum", "MB between L1 and L2", MEGABYTE / SECTOR_BYTES),
     ("l1tex__t_bytes.sum", "MB through L1", MEGABYTE),
-    ("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", "fused multiply-adds", 1),
     ("smsp__thread_inst_executed_pipe_xu_pred_on.sum", "special functions and conversions", 1),
     ("smsp__inst_executed.sum", "instructions, counted a warp", 1),
     ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "wavefronts of shared memory", 1),
