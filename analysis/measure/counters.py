@@ -172,7 +172,7 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[Row], dict[Task, s
                 "--metrics", ",".join(metrics), "--log-file", str(log),
                 sys.executable, "-m", "analysis", "counters", "--profiled", str(folder),
             ]  # fmt: skip
-            here = {**os.environ, "TMPDIR": name}  # where ncu's lock lies: nobody waits for the profiler of another card
+            here = {**os.environ, "TMPDIR": name}  # ncu's lock lies there: profilers of other cards need not wait
             done = subprocess.run(command, capture_output=True, text=True, env=here)
             listing = log.read_text() if log.exists() else ""
             said = done.stdout + done.stderr + listing
@@ -284,8 +284,8 @@ def main(arguments: list[str] | None = None) -> int:
         asked = ((options.study or f"{PUBLISHED},matched,beyond", options.versions, ()),)
     with at_card(options.gpu) as writer:
         wanted: dict[Any, Task] = {}
-        for study, *which in asked:
-            for task in tasks(study, writer.gpu["sms"], *which):
+        for study, versions, hdims in asked:
+            for task in tasks(study, writer.gpu["sms"], versions, hdims):
                 wanted.setdefault(task[1:], task)
         fresh, failed = profile_all(writer, list(wanted.values()), options.all)
     for task, reason in failed.items():

@@ -18,7 +18,7 @@ from ..errors import REFUSED
 from ..record import cards, files
 from . import preflight
 from .on_gpu import identify
-from .studies import STUDIES, studies
+from .studies import OTHER_RUNS, STUDIES, studies
 from .workers import answer
 
 PARTS = ("measure", "sanitize", "op", "counters", "claims", "build")
@@ -50,13 +50,13 @@ def run_part(part: str, arguments: Sequence[str]) -> tuple[str, str]:
 
 def run_all(slug: str, chosen: argparse.Namespace) -> int:
     """Run every part that is wanted, whatever becomes of those before it; the exit code is that of measuring."""
-    code, lines = 0, []
+    code, lines, began = 0, [], time.monotonic()
     for part in (part for part in PARTS if part not in chosen.without.split(",")):
         own = ["--checked", "--study", chosen.study] if part == "measure" else []
         state, line = run_part(part, ["--gpu", slug, *own])
         lines.append(line)
         code |= part == "measure" and state != "done"
-    print("", *lines, sep="\n")
+    print("", *lines, f"[gpu] all together {(time.monotonic() - began) / 60:.1f} min", sep="\n")
     return int(code)
 
 
@@ -69,6 +69,6 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if unknown := set(filter(None, chosen.without.split(","))) - set(PARTS):
         parser.error(f"no part is called {min(unknown)!r}; there are: {', '.join(PARTS)}")
-    if not preflight.passes(studies(chosen.study)):
+    if not preflight.passes([*(study.name for study in studies(chosen.study)), *OTHER_RUNS]):
         return 1
     return 0 if chosen.check else run_all(cards.folder_of(answer(identify), chosen.gpu).name, chosen)

@@ -12,6 +12,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import random
 import time
@@ -38,13 +39,14 @@ from kernels.runtime.gpu import Program, device_target
 from kernels.runtime.torch_path import attend
 from kernels.version import Kernel
 
+from ..errors import DataError
 from ..record import cards
 from .machine import warm_up
 from .on_gpu import Row, row_of
 from .runs import StudyRun, Writer, at_card
-from .studies import MAIN, Study, partial_rope
+from .studies import MAIN, OP, Study, partial_rope
 from .timing import Timing, device_warm, summarise
-from .workers import Hang, Worker, compilers, tqdm
+from .workers import CORES, Hang, Worker, compilers, tqdm
 
 FUNCTIONS = {"rope": "rope_attention", "attention": "attention", "alibi": "alibi_attention"}  # by family
 MODES = ("rates", "rates_positions", "tables", "tables_positions")  # where the angles of RoPE come from
@@ -64,6 +66,7 @@ MOST_POSITIONS = 2**20
 MOST_SCORES, MOST_ELEMENTS, MOST_TERMS, MOST_TABLE = 2**23, 2**24, 2**32, 2**24
 CALLS, SEED, MOST_KERNELS = 2000, 40, 110
 PATIENCE = 90.0  # seconds: a kernel that is not compiled yet takes 10
+MOST_PROCESSES, ROOM = 8, 8 << 30  # that check calls at a time; bytes of the card's memory for each
 EVICTING = 300  # calls that take the places of cached tables, of which the op keeps 256
 ORDERS = 8  # evaluations of fp32 math: one of them may be right by luck
 HALF_ULP = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}  # relative
@@ -387,29 +390,34 @@ class Work:
     body: Callable[[Connection], None] | None = None
 
 
-def check_problems(run: StudyRun, worker: Worker, target: str, calls: Sequence[Call], seed: int = SEED) -> None:
-    """Make the calls of the draw of which a run has no row. Raises: MeasureError, DataError."""
+def check_problems(run: StudyRun, workers: Sequence[Worker], target: str, calls: Sequence[Call], seed: int) -> None:
+    """Make the calls of which a run has no row, a share of them in each process. Raises: MeasureError, DataError."""
     done = {row["call"] for row in run.rows("op_problems")}
     todo = [(index, call) for index, call in enumerate(calls) if index not in done]
-    for kind, content in tqdm(worker.do(check_calls, todo), total=len(todo), desc="check", unit="call"):
+    made = [worker.do(check_calls, todo[place :: len(workers)]) for place, worker in enumerate(workers)]
+    found = filter(None, itertools.chain.from_iterable(itertools.zip_longest(*made)))
+    for kind, content in tqdm(found, total=len(todo), desc="check", unit="call"):
         if kind == "lost":
             (index, _), error = content
             status = "hang" if isinstance(error, Hang) else "error"
             content = index, {"status": status, "reason": str(error).splitlines()[0], "seconds": 0.0}
-        index, found = content
+        index, row = content
         call = calls[index]
         own = {
             "seed": seed, "call": index, "function": FUNCTIONS[call.problem.family], "base": call.base,
             "scale": call.softmax_scale, "inputs": call.inputs, "called": call.called,
             "largest_position": (call.reach if "positions" in call.mode else call.places) - 1, "lengths": call.lengths,
         }  # fmt: skip
-        run.append("op_problems", [{**call.columns(target), **own, **found}])
+        run.append("op_problems", [{**call.columns(target), **own, **row}])
 
 
-def measure_op(writer: Writer, target: str, works: Sequence[Work], new_run: bool) -> bool:
+def measure_op(writer: Writer, works: Sequence[Work], new_run: bool) -> bool:
     """Bring studies to their ends; whether every row is as it should be. Raises: MeasureError, DataError."""
-    bad = []
-    with contextlib.closing(Worker(PATIENCE)) as worker, compilers(target) as compile_each:
+    bad, target = [], writer.gpu["target"]
+    most = max(1, min(MOST_PROCESSES, CORES // 2, writer.gpu["memory_bytes"] // ROOM))
+    with contextlib.ExitStack() as stack:
+        compile_each = stack.enter_context(compilers(target))
+        workers = [stack.enter_context(contextlib.closing(Worker(PATIENCE))) for _ in range(most)]
         for work in works:
             table, study = "op" if work.body else "op_problems", Study(work.name, "", ())
             run = StudyRun(study, writer, new_run)
@@ -419,10 +427,12 @@ def measure_op(writer: Writer, target: str, works: Sequence[Work], new_run: bool
                 calls = work.calls(target)
                 compile_each(_compile, list({call.served(target)[1]: call for call in calls}.values()))
                 if work.body:
-                    run.append(table, [row for _, row in worker.ask(work.body)])
+                    run.append(table, [row for _, row in workers[0].ask(work.body)])
                 else:
-                    check_problems(run, worker, target, calls, work.seed)
+                    check_problems(run, workers, target, calls, work.seed)
                 run.save(complete=True)
+                for worker in workers:
+                    worker.close()  # nobody else is on the card when calls are timed
             rows = run.rows(table)
             counts = collections.Counter(row["status"] for row in rows)
             print(f"[op] {work.name}: {', '.join(f'{n} {status}' for status, n in counts.items())}; {run.folder}")
@@ -447,9 +457,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(prog="python -m analysis op", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--problems", type=int, default=CALLS, help=f"random calls of each kind (default: {CALLS})")
+    parser.add_argument("--study", default="all", help=f"some of, separated by commas: {', '.join(OP)}")
     parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
-    both = [*works(chosen.problems), *op_decode.works(chosen.problems)]
+    known = {work.name: work for work in (*works(chosen.problems), *op_decode.works(chosen.problems))}
+    names = OP if chosen.study == "all" else chosen.study.split(",")
+    if unknown := set(names) - set(known):
+        raise DataError(f"no study of the op is called {min(unknown)!r}; known: {', '.join(OP)}")
     with at_card(chosen.gpu) as writer:
-        return 0 if measure_op(writer, writer.gpu["target"], both, chosen.new_run) else 1
+        return 0 if measure_op(writer, [known[name] for name in names], chosen.new_run) else 1

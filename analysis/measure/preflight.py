@@ -22,7 +22,7 @@ from ..record import files, records
 from ..record.files import read_json
 from . import machine
 from .driver import LEAST_DRIVER, driver_cuda, lock_cuda
-from .studies import MAIN, Study
+from .studies import MAIN
 
 OK, WARNING, STOPS = "ok", "warning", "stops"
 
@@ -125,28 +125,28 @@ def _processes(found: tuple[str, ...] | None) -> Line:
     return Line("other processes", OK if found == () else WARNING, text)
 
 
-def _time(reference: Path, studies: Sequence[Study]) -> Line:
+def _time(reference: Path, names: Sequence[str]) -> Line:
     took = {row["study"]: row["seconds"] for row in records(reference, "runs") if row["complete"]}
-    known = sum(took[study.name] for study in studies if study.name in took)
-    unknown = ", ".join(study.name for study in studies if study.name not in took)
-    text = f"these studies took {known / 60:.1f} min on the reference card, {read_json(reference / 'gpu.json')['name']}"
+    known = sum(took.get(name, 0.0) for name in names)
+    unknown = ", ".join(name for name in names if name not in took)
+    text = f"this took {known / 60:.1f} min on the reference card, {read_json(reference / 'gpu.json')['name']}"
     return Line("time", OK, text + (f"; of {unknown} no time is recorded" if unknown else ""))
 
 
-def judge(given: Machine, studies: Sequence[Study]) -> Iterator[Line]:
-    """The lines on a machine for some studies."""
+def judge(given: Machine, names: Sequence[str]) -> Iterator[Line]:
+    """The lines on a machine for some studies and other parts, by their names in run.json."""
     if given.name is None:
         yield Line("GPU", STOPS, "no CUDA GPU is visible on this machine; measuring needs one")
         return
     yield _target(given.target, given.name)
     yield _driver(given)
     yield _processes(given.processes)
-    yield _time(files.DATA / "measured" / files.REFERENCE, studies)
+    yield _time(files.DATA / "measured" / files.REFERENCE, names)
 
 
-def passes(studies: Sequence[Study]) -> bool:
+def passes(names: Sequence[str]) -> bool:
     """Print the lines on this machine; whether nothing stops measuring here."""
-    lines = list(judge(gather(), studies))
+    lines = list(judge(gather(), names))
     for line in lines:
         print(line, file=sys.stderr if line.state == STOPS else sys.stdout, flush=True)
     return all(line.state != STOPS for line in lines)

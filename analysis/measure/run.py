@@ -102,10 +102,7 @@ class Crew:
             return
         share = math.ceil(len(pairs) / len(self.all))
         firsts = (share * place for place in range(len(self.all)))
-        loads = [worker.ask(load_all, [*pairs[at:], *pairs[:at]]) for worker, at in zip(self.all, firsts)]
-        for load in loads:
-            next(load)  # it has begun
-        for load in loads:
+        for load in [worker.ask(load_all, [*pairs[at:], *pairs[:at]]) for worker, at in zip(self.all, firsts)]:
             with contextlib.suppress(MeasureError):
                 deque(load, maxlen=0)
 
@@ -286,7 +283,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     chosen = studies(options.study)
     require_versions(options.versions)
-    if not options.checked and not preflight.passes(chosen):
+    if not options.checked and not preflight.passes([study.name for study in chosen]):
         return 1
     measure_studies(chosen, options.processes, options.new_run, options.versions, options.gpu)
     return 0

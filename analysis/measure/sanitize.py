@@ -1,12 +1,13 @@
-"""What compute-sanitizer sees in every version: `python -m analysis sanitize` writes measured/<gpu>/sanitizers.csv.
+"""What compute-sanitizer sees in every version: `python -m analysis sanitize`.
 
     python -m analysis sanitize --logs FOLDER      run the four tools on the GPU at hand, keep what they print
     python -m analysis sanitize --versions rope_v8
 
-One process for each tool and version, `python -m analysis.measure.sanitize TOOL VERSION`, and one row: how many hazards
-the tool counts over the small, odd problems on which the emulator tries the version too. What a version declares is
-expected. In that process every buffer is a driver allocation of its exact size, which holds nothing unless the plan
-fills it: memcheck and initcheck watch that.
+A row for each tool and version: how many hazards the tool counts over the small, odd problems on which the emulator
+tries the version too. What a version declares is expected. A process, `python -m analysis.measure.sanitize TOOL
+VERSION...`, has several versions that declare nothing; where the tool counts a hazard, or it ends in another way than
+it should, each of them has a process of its own. In it every buffer is a driver allocation of its exact size, which
+holds nothing unless the plan fills it: memcheck and initcheck watch that.
 
 A tool that misses the planted kernel, or does not come to its end, has checked nothing. That kernel reads past a
 buffer, reads what nobody wrote, and races; a barrier that diverges is not planted, since it may hang the GPU. Older
@@ -15,16 +16,17 @@ rows name a kernel and a place, which were read from the tools' reports.
 
 import argparse
 import collections
+import contextlib
 import ctypes
 import itertools
-import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +56,7 @@ from ..record.files import ROOT
 from .machine import toolkit
 from .run import compile_pair, require_versions
 from .runs import at_card
-from .workers import compilers, tqdm
+from .workers import CORES, compilers, tqdm
 
 
 class Tool(NamedTuple):
@@ -79,8 +81,9 @@ COMMON_OPTIONS = (
 )
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) ")
 TIMEOUT = 300.0  # seconds, of one process
-FIRST_PORT = 49_152
-MOST_JOBS = 8
+PORTS = range(10_000, 60_000, 1_000)  # each the first of those of a command, and taken by it
+TOGETHER = 8  # versions in a process
+ROOM = 2 << 30  # bytes of the card's memory for a process
 PLANTED = "planted"
 EXACT = "memcheck"  # leaves out the padding, so that a declared read out of bounds shows
 
@@ -151,20 +154,24 @@ def run_version(name: str, problem: Problem, tool: str) -> None:
         _ask(driver.cuMemFree, address)
 
 
-def run_watched(tool: str, name: str) -> int:
-    """What a tool watches: a version on its small problems, or the planted kernel. Returns the exit code."""
-    torch.zeros(1, device=require_gpu())  # makes torch's context current, for the driver's allocations
-    if name == PLANTED:
+def run_watched(tool: str, *names: str) -> int:
+    """What a tool watches: versions on their small problems, or the planted kernel. Returns the exit code.
+
+    It is REFUSED where one of the versions runs on none of its problems.
+    """
+    torch.empty(1, device=require_gpu())  # makes torch's context current, for the driver's allocations
+    if names == (PLANTED,):
         run_planted(tool)
         return 0
-    code = REFUSED
-    for problem in problems(VERSIONS[name]):
-        try:
-            run_version(name, problem, tool)
-            code = 0
-        except Unsupported as refusal:
-            print(refusal)
-    return code
+    ran = set()
+    for name in names:
+        for problem in problems(VERSIONS[name]):
+            try:
+                run_version(name, problem, tool)
+                ran.add(name)
+            except Unsupported as refusal:
+                print(refusal)
+    return 0 if ran.issuperset(names) else REFUSED
 
 
 # ---------------------------------------------------------------- the tools
@@ -184,16 +191,41 @@ def options(tool: str, help_text: str, port: int) -> list[str]:
     return [word for option in known for word in option.split()]
 
 
-def watch(binary: str, tool: str, name: str, help_text: str, port: int, folder: Path) -> Told:
-    log = folder / f"{tool}_{name}.log"
-    command = [binary, *options(tool, help_text, port), sys.executable, "-m", "analysis.measure.sanitize", tool, name]
-    with open(log, "wb") as out:
-        try:
-            code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, timeout=TIMEOUT).returncode
-        except subprocess.TimeoutExpired:
-            return Told(-1, None)
-    counts = SUMMARY.findall(log.read_text(encoding="utf-8", errors="replace"))
-    return Told(code, int(counts[-1]) if counts else None)
+class Tools:
+    """The tools of a toolkit, each of whose processes has ports of its own; what they print goes to a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises: Refused."""
+        self.folder, self.binary = folder, toolkit("compute-sanitizer")
+        command = [self.binary, "--help"]
+        self.help = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+        for first in PORTS:
+            self.taken = socket.socket()  # for as long as this command runs: another one takes the next ports
+            try:
+                self.taken.bind(("127.0.0.1", first))
+                break
+            except OSError:
+                self.taken.close()
+        self.ports = itertools.cycle(range(first + 8, first + PORTS.step, 8))
+
+    def watch(self, tool: str, names: Sequence[str]) -> Told:
+        log = self.folder / f"{tool}_{names[0]}{f'_and_{len(names) - 1}_more' * (len(names) > 1)}.log"
+        given = options(tool, self.help, next(self.ports))
+        command = [self.binary, *given, sys.executable, "-m", "analysis.measure.sanitize", tool, *names]
+        with open(log, "wb") as out:
+            try:
+                done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, timeout=TIMEOUT)
+            except subprocess.TimeoutExpired:
+                return Told(-1, None)
+        counts = SUMMARY.findall(log.read_text(encoding="utf-8", errors="replace"))
+        return Told(done.returncode, int(counts[-1]) if counts else None)
+
+    def watch_each(self, tool: str, names: Sequence[str]) -> dict[str, Told]:
+        """How a tool ends on each version: on all at once where it has nothing to say, else on each alone."""
+        told = self.watch(tool, names)
+        if len(names) == 1 or told == Told(0, 0):
+            return dict.fromkeys(names, told)
+        return {name: self.watch(tool, [name]) for name in names}
 
 
 def declared(name: str) -> set[str]:
@@ -216,25 +248,39 @@ def row_of(tool: str, name: str, told: Told, hears: bool) -> Row:
     return {"tool": tool, "version": name, **own, "source_hash": today(name)}
 
 
-def sanitize(names: Sequence[str], folder: Path) -> Iterator[list[Row]]:
+def _parts(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Which versions a process of a tool checks: what takes long first, all tools on some before the next."""
+    slowest = sorted(names, key=lambda name: -sum(problem.flops for problem in problems(VERSIONS[name])))
+    kinds = {name: declared(name) for name in names}
+    for start in range(0, len(slowest), TOGETHER):
+        some = slowest[start : start + TOGETHER]
+        for tool, of in TOOLS.items():
+            yield from ((tool, [name]) for name in some if of.finding in kinds[name])
+            if silent := [name for name in some if of.finding not in kinds[name]]:
+                yield tool, silent
+
+
+def sanitize(names: Sequence[str], folder: Path, processes: int = CORES) -> Iterator[list[Row]]:
     """Run every tool on the versions, and yield rows as versions are done; what the tools print goes to `folder`.
 
     Raises: Refused; MeasureError where no tool checks anything, before any row.
     """
-    binary = toolkit("compute-sanitizer")
-    help_text = subprocess.run([binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
-    todo = [(tool, name) for name in (PLANTED, *names) for tool in TOOLS]
-    ports = itertools.cycle(range(FIRST_PORT, FIRST_PORT + 8000, 8))
-    held, found = list[Row](), False
-    with ThreadPoolExecutor(min(MOST_JOBS, os.cpu_count() or 1)) as pool:
-        made = pool.map(lambda job, port: watch(binary, job[0], job[1], help_text, port, folder), todo, ports)
-        told = iter(tqdm(made, total=len(todo)))
-        planted = [next(told) for _ in TOOLS]
+    tools, held, found = Tools(folder), list[Row](), False
+    with ThreadPoolExecutor(processes) as pool, contextlib.ExitStack() as stack:
+        stack.callback(pool.shutdown, cancel_futures=True)
+        bar = stack.enter_context(tqdm(total=len(names) * len(TOOLS)))
+        planted = list(pool.map(lambda tool: tools.watch(tool, [PLANTED]), TOOLS))
         hears = [not tool.planted or bool(each.hazards) for tool, each in zip(TOOLS.values(), planted)]
-        for name in names:
-            held += [row_of(tool, name, next(told), hear) for tool, hear in zip(TOOLS, hears)]
+        made = {pool.submit(tools.watch_each, *part): part[0] for part in _parts(names)}
+        told: dict[str, dict[str, Told]] = {name: {} for name in names}
+        for future in as_completed(made):
+            for name, each in future.result().items():
+                told[name][made[future]] = each
+                bar.update()
+                if len(told[name]) == len(TOOLS):
+                    held += [row_of(tool, name, told[name][tool], hear) for tool, hear in zip(TOOLS, hears)]
             found |= any(row["finding"] != "not_checked" for row in held)
-            if found:
+            if held and found:
                 yield held
                 held = []
     if held:
@@ -264,7 +310,8 @@ def main(arguments: list[str] | None = None) -> int:
         names = [name for name in names if name not in done]
         with compilers(writer.gpu["target"]) as compile_each:
             compile_each(compile_pair, [(name, problem) for name in names for problem in problems(VERSIONS[name])])
-        for some in sanitize(names, folder) if names else ():
+        processes = max(1, min(CORES, writer.gpu["memory_bytes"] // ROOM))
+        for some in sanitize(names, folder, processes) if names else ():
             run = run or writer.run("sanitizers", new=True)  # its rows take the place of a version's earlier ones
             run.append("sanitizers", some)
             rows += some

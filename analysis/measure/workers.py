@@ -20,6 +20,7 @@ from kernels.runtime.gpu import GpuError
 
 from ..errors import Failure, MeasureError
 
+CORES = len(os.sched_getaffinity(0))  # that this process may use
 MAX_COMPILERS = 16
 PATIENCE = 180.0  # seconds without a message: several times what PyTorch takes to tune the products of one problem
 ENDS_IN = 5.0  # seconds that a process has to end by itself, its CUDA context too
@@ -83,11 +84,17 @@ class Worker:
             theirs.close()
 
     def ask(self, work: Work, *arguments: Any) -> Sent:
-        """What a piece of work sends. Raises: MeasureError if it fails or the process dies, Hang; that process ends."""
+        """Begin a piece of work, and return what it sends.
+
+        Raises, when that is asked for: MeasureError if it fails or the process dies, Hang; that process ends.
+        """
         self.begin()
+        with contextlib.suppress(OSError):  # where it has died since, `recv` says how
+            self.pipe.send((work, arguments))
+        return self._sent()
+
+    def _sent(self) -> Sent:
         try:
-            with contextlib.suppress(OSError):  # where it has died since, `recv` says how
-                self.pipe.send((work, arguments))
             while True:
                 if not self.pipe.poll(self.patience):
                     raise Hang(f"a measuring process has sent nothing for {self.patience:.0f} s")
@@ -106,15 +113,18 @@ class Worker:
             raise
 
     def do(self, work: Work, todo: Sequence[Any], *arguments: Any) -> Sent:
-        """What work on `todo` sends, which says ("begun", place) before each. Where the process is lost at one, another
-        goes on behind it: in its place stands ("lost", (it, the error)).
+        """Begin work on `todo`, which says ("begun", place) before each, and return what else it sends. Where the
+        process is lost at one, another goes on behind it: in its place stands ("lost", (it, the error)).
 
-        Raises: MeasureError where not even one is begun.
+        Raises, when that is asked for: MeasureError where not even one is begun.
         """
-        while todo:
+        return self._done(self.ask(work, todo, *arguments), work, todo, *arguments) if todo else iter(())
+
+    def _done(self, sent: Sent, work: Work, todo: Sequence[Any], *arguments: Any) -> Sent:
+        while True:
             begun = None
             try:
-                for kind, content in self.ask(work, todo, *arguments):
+                for kind, content in sent:
                     if kind == "begun":
                         begun = content
                     else:
@@ -125,6 +135,9 @@ class Worker:
                     raise
                 yield "lost", (todo[begun], error)
                 todo = todo[begun + 1 :]
+                if not todo:
+                    return
+                sent = self.ask(work, todo, *arguments)
 
     def close(self) -> None:
         """End the process; the next piece of work begins another."""
@@ -155,8 +168,7 @@ def compilers(target: str) -> Iterator[Callable[[Callable[[Any, str], None], Seq
 
     A job that fails ends nothing: whoever needs the kernel compiles it, and says what is wrong with it.
     """
-    most = min(os.cpu_count() or 1, MAX_COMPILERS)
-    pool = ProcessPoolExecutor(most, multiprocessing.get_context("spawn"), _end_with_parent)
+    pool = ProcessPoolExecutor(min(CORES, MAX_COMPILERS), multiprocessing.get_context("spawn"), _end_with_parent)
 
     def compile_each(build: Callable[[Any, str], None], jobs: Sequence[Any]) -> None:
         with contextlib.suppress(BrokenExecutor), tqdm(total=len(jobs), desc="compile", unit="plan") as bar:

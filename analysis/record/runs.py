@@ -116,10 +116,13 @@ class Run:
 
     @classmethod
     def begin(cls, card: Path, machine: Mapping[str, Any], started_at: str) -> "Run":
-        """Make a folder that is named by the start, or by the first second after it that is free. Raises: DataError."""
-        start = datetime.fromisoformat(started_at)
+        """Make a folder that is named by the start, or by the first second after it that is free, and by the card.
+
+        So runs that cards of one host begin in the same second can be put together. Raises: DataError.
+        """
+        start, own = datetime.fromisoformat(started_at), str(machine.get("uuid") or "").split("-")[1:2]
         while True:
-            folder = card / start.strftime("%Y%m%dT%H%M%SZ")
+            folder = card / "-".join([start.strftime("%Y%m%dT%H%M%SZ"), *own])
             try:
                 folder.mkdir(parents=True)
                 break

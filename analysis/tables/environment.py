@@ -3,7 +3,7 @@
 from ..evidence import Evidence, pool
 from ..evidence.current import complete_runs
 from ..evidence.origin import measured
-from ..measure.studies import STUDIES, TIMERS
+from ..measure.studies import OTHER_RUNS, STUDIES, TIMERS
 from ..record.files import ROOT
 from ..record.text import NOTHING
 from .table import Missing, Table, code, lines, share, small
@@ -16,7 +16,6 @@ CEILINGS = (  # of gpu.json, with words, unit and digits
     ("empty_kernel_us", "empty kernel in a graph", "µs", 2),
     ("empty_launch_us", "empty launch from the host", "µs", 2),
 )
-OTHER_RUNS = ("sanitizers", "counters", "op_problems", "op_time", "op_decode", "op_prompts", "op_stress")
 PACKAGES = {"numba": "numba", "numba-cuda": "numba_cuda", "torch": "torch"}  # with their columns of runs
 
 

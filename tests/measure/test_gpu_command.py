@@ -17,7 +17,7 @@ FINE = Machine("Made-up card", "sm_90", "999.1", driver_cuda=(13, 1), torch_cuda
 
 
 def line(topic: str, machine: Machine) -> Line:
-    [found] = [each for each in judge(machine, list(STUDIES.values())) if each.topic == topic]
+    [found] = [each for each in judge(machine, list(STUDIES)) if each.topic == topic]
     return found
 
 
@@ -102,7 +102,9 @@ def test_what_fails_ends_no_other_part_and_the_summary_says_why(
     play: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], part: str, code: int, state: str, exits: int
 ) -> None:
     assert len(play(part, code, exits=exits)) == len(gpu.PARTS)
-    summary = capsys.readouterr().out.splitlines()[-len(gpu.PARTS) :]
+    *_, total = lines = capsys.readouterr().out.splitlines()
+    summary = lines[-1 - len(gpu.PARTS) : -1]
+    assert total == "[gpu] all together 0.0 min"
     assert [row.split()[1:3] for row in summary] == [[p, state if p == part else "done"] for p in gpu.PARTS]
     assert summary[gpu.PARTS.index(part)].endswith(f"0 s  why {part} failed")
 

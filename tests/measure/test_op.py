@@ -167,9 +167,9 @@ def test_every_call_gets_a_row_and_a_stopped_run_goes_on(monkeypatch: pytest.Mon
         writer = runs.Writer(tmp_path, CARD)
         if ends:
             with pytest.raises(ends):
-                op.measure_op(writer, "sm_90", op.works(count), False)
+                op.measure_op(writer, op.works(count), False)
         else:
-            assert op.measure_op(writer, "sm_90", op.works(count), False) is False
+            assert op.measure_op(writer, op.works(count), False) is False
         writer.close()
     assert done == [0, 1, 2, 3, 4, 5, *range(7)], "more calls are a run of their own; what is complete stays"
     frame = rows(tmp_path, "op_problems")

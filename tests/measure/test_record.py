@@ -105,7 +105,10 @@ def test_the_data_dictionary_is_todays() -> None:
 
 def test_runs_that_begin_in_one_second_have_folders_of_their_own(tmp_path: Path) -> None:
     begun = [Run.begin(tmp_path, CARD, START) for _ in range(3)]
-    assert [run.id for run in begun] == ["20261231T235959Z", "20270101T000000Z", "20270101T000001Z"]
+    seconds = ["20261231T235959Z", "20270101T000000Z", "20270101T000001Z"]
+    assert [run.id for run in begun] == [f"{second}-aaaa1111" for second in seconds]
+    assert Run.begin(tmp_path, OTHER, START).id == "20261231T235959Z-ffff0000"  # another card of the host
+    assert Run.begin(tmp_path, {**CARD, "uuid": None}, START).id == "20261231T235959Z"
 
 
 def test_a_complete_run_is_zipped_and_read_as_before_and_its_bytes_tell_no_time(tmp_path: Path) -> None:
@@ -129,9 +132,9 @@ def test_runs_are_merged_by_copying_their_folders_and_dropped_by_deleting_them(t
         run.append("checks", [check_row(run.id, 0)])
         run.settle("log", complete=True)
     shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
-    assert list(rows(tmp_path / "a", "checks")["run"]) == ["20260101T000000Z", "20260102T000000Z"]
-    shutil.rmtree(tmp_path / "a" / "20260101T000000Z")
-    assert list(rows(tmp_path / "a", "checks")["run"]) == ["20260102T000000Z"]
+    assert list(rows(tmp_path / "a", "checks")["run"]) == ["20260101T000000Z-aaaa1111", "20260102T000000Z-aaaa1111"]
+    shutil.rmtree(tmp_path / "a" / "20260101T000000Z-aaaa1111")
+    assert list(rows(tmp_path / "a", "checks")["run"]) == ["20260102T000000Z-aaaa1111"]
 
 
 def test_of_a_state_of_the_card_the_latest_rows_stand(tmp_path: Path) -> None:
@@ -142,7 +145,7 @@ def test_of_a_state_of_the_card_the_latest_rows_stand(tmp_path: Path) -> None:
         run.close()
     found = rows(tmp_path, "counters")
     assert list(zip(found["version"], found["run"])) == [
-        ("rope_v7", "20260101T000000Z"), ("rope_v8", "20260102T000000Z"),
+        ("rope_v7", "20260101T000000Z-aaaa1111"), ("rope_v8", "20260102T000000Z-aaaa1111"),
     ]  # fmt: skip
 
 
