@@ -83,7 +83,7 @@ SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) ")
 TIMEOUT = 300.0  # seconds, of one process
 PORTS = range(10_000, 60_000, 1_000)  # each the first of those of a command, and taken by it
 TOGETHER = 8  # versions in a process
-ROOM = 2 << 30  # bytes of the card's memory for a process
+MOST, ROOM = 32, 2 << 30  # processes at a time; bytes of the card's memory for each
 PLANTED = "planted"
 EXACT = "memcheck"  # leaves out the padding, so that a declared read out of bounds shows
 
@@ -310,7 +310,7 @@ def main(arguments: list[str] | None = None) -> int:
         names = [name for name in names if name not in done]
         with compilers(writer.gpu["target"]) as compile_each:
             compile_each(compile_pair, [(name, problem) for name in names for problem in problems(VERSIONS[name])])
-        processes = max(1, min(CORES, writer.gpu["memory_bytes"] // ROOM))
+        processes = max(1, min(CORES, MOST, writer.gpu["memory_bytes"] // ROOM))
         for some in sanitize(names, folder, processes) if names else ():
             run = run or writer.run("sanitizers", new=True)  # its rows take the place of a version's earlier ones
             run.append("sanitizers", some)
