@@ -1,11 +1,10 @@
 """Constants of the log's kernels, and the checks that their planners share."""
 
-import math
 from typing import Any
 
 from numba import types
 
-from .version import Buffer, Hazard, Problem, Refusal, SharedLayout, Unsupported
+from .version import Refusal, Unsupported
 
 THREADS = 256
 BLOCK_K = 64
@@ -29,80 +28,9 @@ FLOAT = types.float32
 TAKES = "{kind} is {needed}; this version takes {allowed}"
 MUST_BE = "{kind} is {needed}; it must be {allowed}"
 MUST_EQUAL_HEADS = "kv_heads is {needed}; it must equal heads, {allowed}"
-MUST_BE_EQUAL = "seq_q is {needed} and seq_k {allowed}; they must be equal"
-NO_MASK = "causal is 1; this version has no mask"
-
-
-def online_layout(**extra: int) -> SharedLayout:
-    """The scores of one key tile, the reduction buffer, and after them the arrays in `extra`."""
-    return SharedLayout(scores=BLOCK_K, reduction=32, **extra)
-
-
-def attention_buffers(problem: Problem, **extra: Buffer) -> dict[str, Buffer]:
-    """Buffers for q, k, v and out of `problem`, and those in `extra`."""
-    return {
-        "q": Buffer(problem.q_shape),
-        "k": Buffer(problem.kv_shape),
-        "v": Buffer(problem.kv_shape),
-        "out": Buffer(problem.q_shape),
-        **extra,
-    }
 
 
 def require(condition: bool, kind: Refusal, needed: Any, allowed: Any, template: str = TAKES) -> None:
     """Raise Unsupported unless `condition` holds."""
     if not condition:
         raise Unsupported(kind, needed, allowed, template)
-
-
-def require_log_problem(problem: Problem, family: str, multiple: int = 4) -> None:
-    """Raise Unsupported unless the log's fp32 kernels take it: one family, fp32, no mask, as many queries as keys."""
-    require(problem.family == family, "family", problem.family, family)
-    require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
-    require(not problem.causal, "causal", True, False, NO_MASK)
-    require_one_sequence(problem)
-    require(problem.hdim % multiple == 0, "hdim", problem.hdim, f"a multiple of {multiple}", MUST_BE)
-    if family == "rope":
-        whole = problem.rotary_dim > 0 and problem.rotary_dim % multiple == 0
-        require(whole, "rotary_dim", problem.rotary_dim, f"a multiple of {multiple} above 0", MUST_BE)
-
-
-def require_one_sequence(problem: Problem) -> None:
-    """Raise Unsupported unless seq_q equals seq_k, the first query is at the first key, and heads share no keys.
-
-    The log's kernels index a tensor by an int, so its number of elements is limited, too.
-    """
-    require(problem.seq_q == problem.seq_k, "seq_q", problem.seq_q, problem.seq_k, MUST_BE_EQUAL)
-    require(problem.q_offset == 0, "q_offset", problem.q_offset, 0, MUST_BE)
-    require(problem.kv_heads == problem.heads, "kv_heads", problem.kv_heads, problem.heads, MUST_EQUAL_HEADS)
-    elements, template = math.prod(problem.q_shape), "a tensor has {needed:,} elements; an int counts {allowed:,}"
-    require(elements <= MOST_ELEMENTS, "batch", elements, MOST_ELEMENTS, template)
-
-
-def require_full_rotation(problem: Problem) -> None:
-    """Raise Unsupported for a partial rotation: the log's first RoPE kernels rotate every dim."""
-    template = "rotary_dim is {needed} and hdim {allowed}; this version rotates all dims"
-    require(problem.rotary_dim == problem.hdim, "rotary_dim", problem.rotary_dim, problem.hdim, template)
-
-
-def require_shared(layout: SharedLayout, problem: Problem, limit: int = SHARED_LIMIT) -> None:
-    """Raise Unsupported if a block asks for more than `limit` bytes of shared memory."""
-    whose = "the log's limit" if limit == SHARED_LIMIT else "a block's limit"
-    template = f"hdim {problem.hdim} needs {{needed:,}} B of shared memory, {whose} is {{allowed:,}} B"
-    require(layout.nbytes <= limit, "shared_memory", layout.nbytes, limit, template)
-
-
-def reduction_race(kernel: str) -> Hazard:
-    """The hazard that remains in the log's corrected block reduction."""
-    return Hazard(
-        "race",
-        kernel,
-        "reduction",
-        "no barrier separates the last read of one block reduction from the first store of the next",
-    )
-
-
-UNSHARED_DEFECT = (
-    "warps beyond the first keep their own partial maximum and sum: twice the value where a warp holds keys, "
-    "NaN where it holds none"
-)

@@ -313,17 +313,20 @@ class Hazard:
 class Plan:
     """How a version solves a problem: launches and host syncs over named buffers.
 
-    A peer has a `call(q, k, v) -> out` on torch tensors instead of launches. `expected` says whether the result is
-    right, `defect` how it is wrong.
+    A peer has a `call(q, k, v) -> out` on torch tensors instead of launches. `defect` says how the result is wrong; it
+    is empty where it is right.
     """
 
     problem: Problem
     buffers: dict[str, Buffer] = field(default_factory=dict)
     steps: tuple[Launch | Sync, ...] = ()
     call: Callable[..., Any] | None = None
-    expected: Status = "ok"
     defect: str = ""
     hazards: tuple[Hazard, ...] = ()
+
+    @property
+    def expected(self) -> Status:
+        return "wrong" if self.defect else "ok"
 
     @property
     def unspecified(self) -> bool:

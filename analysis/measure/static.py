@@ -254,8 +254,5 @@ def hashes(arguments: list[str]) -> int:
     before = {name: old for name, old in json.loads(done.stdout).items() if name in chosen and old != today(name)}
     later = {old: today(name) for name, old in before.items()}
     rows = [{**row, "new": later.get(row["new"], row["new"])} for row in read_records(files.HASHES, "hashes")]
-    known = {row["new"] for row in rows}
-    rows += [
-        {"old": old, "new": later[old], "version": name} for name, old in before.items() if later[old] not in known
-    ]
+    rows += [{"old": old, "new": later[old], "version": name} for name, old in before.items()]
     return _write("hashes", rows)

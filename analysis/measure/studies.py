@@ -386,9 +386,6 @@ def _studies() -> Iterator[Study]:
     yield Study("controlled", "Only the head dim varies", warm, ((of_log, dims),))
     yield Study("filled", "Enough heads to fill the card", warm, ((of_log, tuple(_at([128, 512, 2048], 8, 16, 64))),))
     yield Study("fp16", "Half precision, causal and not", warm, ((of_log, tuple(_fp16())),))
-    syncs = ("rope_separate", "rope_separate_one_sync", "rope_v7")
-    of_rope = tuple(problem for problem in _log() if problem.family == "rope")
-    yield Study("host", "What a synchronisation of the host costs", ("launched",), ((syncs, of_rope),))
     changed = {name for v in VERSIONS.values() if v.ablation for name in (v.id, v.parent, v.baseline)}
     beside = _ids(lambda v: v.id in changed | {"rope_v4", "rope_v6a"})
     yield Study("ablation", "One thing changed", warm, ((beside, published),))

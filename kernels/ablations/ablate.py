@@ -1,44 +1,47 @@
 """Versions with one thing changed: the source of a version with a few lines replaced, and nothing else.
 
-    ablate("rope_v2", "rope_v2_no_rotation", title="V2 without rotation", change="takes K as it is", edits=[(old, new)])
+    ablate("rope_v2", "rope_v2_no_rotation", title="V2 without rotation", change="takes K as it is", diff="- ...")
 
-The replaced lines are the whole difference, so a measurement shows what they cost. An ablation that needs more than a
-few lines is a file of its own in `kernels/ablations/`, registered with `ablation=True`.
+A diff has a blank line between hunks and two characters in front of each line: "- ", "+ ", or "  " in both. Its lines
+are the whole difference, so a measurement shows what they cost. An ablation that needs more than a few lines is a file
+of its own in `kernels/ablations/`, registered with `ablation=True`.
 """
 
 import ast
 import importlib
 import inspect
 import linecache
+import re
 import sys
 import textwrap
 import types
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..version import VERSIONS
 
 INHERITED = ("whole_rows", "scalar_loads", "accurate_sines", "wrong_output")
-Edit = tuple[str, str]  # the lines, at any indentation, and their replacement
 
 
-def replaced(source: str, old: str, new: str) -> str:
-    """`source` with the one block of lines `old` replaced by `new`, at the block's own indentation.
+def patched(source: str, diff: str) -> str:
+    """`source` with the hunks of `diff` applied, each at the indentation of the lines that it finds.
 
-    Raises: ValueError unless `old` occurs exactly once.
+    Raises: ValueError unless the lines of a hunk occur exactly once.
     """
-    lines, wanted = source.splitlines(), textwrap.dedent(old).strip("\n").splitlines()
-    found = []
-    for start, line in enumerate(lines[: len(lines) - len(wanted) + 1]):
-        indent = line[: len(line) - len(line.lstrip())]
-        if lines[start : start + len(wanted)] == [textwrap.indent(text, indent) for text in wanted]:
-            found.append((start, indent))
-    if len(found) != 1:
-        raise ValueError(f"these lines are there {len(found)} times instead of once:\n{old}")
-    start, indent = found[0]
-    lines[start : start + len(wanted)] = textwrap.indent(textwrap.dedent(new).strip("\n"), indent).splitlines()
-    return "\n".join(lines) + "\n"
+    for hunk in re.split(r"\n\s*\n", textwrap.dedent(diff).strip("\n")):
+        lines, marked = source.splitlines(), hunk.splitlines()
+        wanted, new = ([line[2:] for line in marked if line[0] in marks] for marks in ("- ", "+ "))
+        found = []
+        for start, line in enumerate(lines[: len(lines) - len(wanted) + 1]):
+            indent = line[: len(line) - len(line.lstrip())]
+            if lines[start : start + len(wanted)] == [text and indent + text for text in wanted]:
+                found.append((start, indent))
+        if len(found) != 1:
+            raise ValueError(f"these lines are there {len(found)} times instead of once:\n{hunk}")
+        start, indent = found[0]
+        lines[start : start + len(wanted)] = [text and indent + text for text in new]
+        source = "\n".join(lines) + "\n"
+    return source
 
 
 def _renamed(source: str, parent: str, name: str, title: str, change: str) -> str:
@@ -63,21 +66,20 @@ def _renamed(source: str, parent: str, name: str, title: str, change: str) -> st
     return "\n".join(lines) + "\n"
 
 
-def ablate(parent: str, name: str, *, title: str, change: str, edits: Sequence[Edit], **fields: Any) -> None:
-    """Register `name`: the version `parent` with some lines of its file replaced.
+def ablate(parent: str, name: str, *, title: str, change: str, diff: str, **fields: Any) -> None:
+    """Register `name`: the version `parent` with a diff of its file.
 
     The file becomes a module beside that of the parent, so that its imports work and its source can be read like any
     other. It is checked like the parent, except for `fields` of the registration that differ.
 
-    Raises: ValueError when an edit does not fit the file.
+    Raises: ValueError when the diff does not fit the file.
     """
     home = VERSIONS[parent].module
     source = inspect.getsource(importlib.import_module(home))
-    for old, new in edits:
-        try:
-            source = replaced(source, old, new)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+    try:
+        source = patched(source, diff)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     source = _renamed(source, parent, name, title, change)
     package = home.rpartition(".")[0]
     module = types.ModuleType(f"{package}.{name}")

@@ -14,23 +14,14 @@ import math
 from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
-from ..constants import (
-    BLOCK_K,
-    FLOAT,
-    FLOATS,
-    THREADS,
-    UNSHARED_DEFECT,
-    attention_buffers,
-    require,
-    require_log_problem,
-    require_shared,
-)
+from ..constants import BLOCK_K, THREADS, require
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
-from ..device.cint import CINT, cint
+from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
-from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
+from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 
 BUFFERS = 2
 PADDING = 8
@@ -216,23 +207,12 @@ def attention_async_sliced(problem: Problem) -> Plan:
     template = "hdim is {needed}; a block's registers hold {allowed} dims of the output"
     require(problem.hdim <= covered, "hdim", problem.hdim, covered, template)
     layout = SharedLayout(query=problem.hdim + PADDING, slices=BUFFERS * SLICE, scores=BLOCK_K, reduction=32)
-    require_shared(layout, problem)
     wrong = problem.seq_k > 32 or problem.hdim > 32
     why = "three threads copy again, with plain stores, what the fourth's cp.async copies"
     return Plan(
         problem,
         attention_buffers(problem),
-        (
-            Launch(
-                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=THREADS),
-                grid=(problem.seq_q, problem.batch * problem.heads),
-                block=(THREADS,),
-                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-                shared=layout,
-            ),
-            SYNC,
-        ),
-        expected="wrong" if wrong else "ok",
+        (block_per_query(attention, problem, "q k v out", layout, max_threads=THREADS), SYNC),
         defect=UNSHARED_DEFECT if wrong else "",
         hazards=(Hazard("race", "attention", "slices", why),),
     )

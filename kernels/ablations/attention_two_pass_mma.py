@@ -18,22 +18,14 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ..constants import (
-    FLOAT,
-    FLOATS,
-    THREADS,
-    attention_buffers,
-    reduction_race,
-    require,
-    require_log_problem,
-    require_shared,
-)
+from ..constants import THREADS, require
 from ..device.asm import mma_m16n8k8_tf32
-from ..device.cint import CINT, cint
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.tensor import split
 from ..device.vector import advance, ld4, make_float4
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 ROWS = 16  # rows of A
 OUT_UNROLL = 16  # keys, as in the parent
@@ -194,16 +186,8 @@ def attention_two_pass_mma(problem: Problem) -> Plan:
     require_log_problem(problem, "attention")
     allowed = "2 or more: one key's output is exact, two TF32 numbers are not"
     require(problem.seq_k > 1, "seq_k", problem.seq_k, allowed)
-    layout = SharedLayout(scores=problem.seq_k, reduction=32)
-    require_shared(layout, problem)
-    kernel = Kernel(make_kernel(1 if problem.seq_k <= ROWS else 2), (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,))
-    launch = Launch(
-        kernel,
-        grid=(problem.batch * problem.heads * problem.seq_q,),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-        shared=layout,
-    )
+    layout, kernel = SharedLayout(scores=problem.seq_k, reduction=32), make_kernel(1 if problem.seq_k <= ROWS else 2)
+    launch = block_per_query(kernel, problem, "q k v out", layout, flat=True)
     return Plan(
         problem,
         attention_buffers(problem),

@@ -9,17 +9,17 @@ from ..fp16 import phase4
 from ..version import Problem
 from .ablate import ablate
 
-# Lines of Phase 4 that several ablations replace.
-SHAPES = "from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem"
-PLAN = '"""Plan float16 attention without a mask, head dim 64; wrong where shared memory starts as NaN.'
-DEFECT = """
-defect="rows 1 to 3 of every 32 take their first maximum from memory that nobody wrote; NaN where that is NaN",
-"""
-RACE = """
-    Hazard("race", "attention", "scores", "no barrier separates the scores from the maximum of a warp's first row"),
-"""
-NOT_WRITTEN = """
-    Hazard("uninitialised", "attention", "scores", "in the first tile, that maximum is of what ran on the SM before"),
+FULL_BLOCK = """
+    - from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
+    + from .shapes import HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
+
+    + BLOCK_M = 64
+      WARPS = 4
+    - ROWS_PER_WARP = 8
+    + ROWS_PER_WARP = 16
+
+    - defect="rows 1 to 3 of every 32 take their first maximum from memory that nobody wrote; NaN where that is NaN",
+    + defect="rows 2 and 3 of every 64 take their first maximum from memory that nobody wrote; NaN where that is NaN",
 """
 
 
@@ -43,27 +43,23 @@ ablate(
     "fp16_phase4_causal",
     title="Phase 4 with a causal mask",
     change="the mask of Phase 6, a test of every score; no tile is skipped",
-    edits=[
-        (SHAPES, SHAPES.replace("HDIM, ", "HDIM, MASKED, ")),
-        (
-            "first_row = head * seq + cint(cuda.blockIdx.x) * BLOCK_M",
-            """
-            block_start = cint(cuda.blockIdx.x) * BLOCK_M
-            first_row = head * seq + block_start
-            """,
-        ),
-        (
-            "scores[tid * BLOCK_K + key] = score * softmax_scale",
-            """
-            score *= softmax_scale
-            if tile_start + key > block_start + tid:
-                score = MASKED
-            scores[tid * BLOCK_K + key] = score
-            """,
-        ),
-        (PLAN, PLAN.replace("float16 attention without a mask", "causal float16 attention")),
-        ("require_fp16_problem(problem, causal=False)", "require_fp16_problem(problem, causal=True)"),
-    ],
+    diff="""
+    - from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
+    + from .shapes import BLOCK_M, HDIM, MASKED, VECTOR, WARP, fp16_buffers, require_fp16_problem
+
+    - first_row = head * seq + cint(cuda.blockIdx.x) * BLOCK_M
+    + block_start = cint(cuda.blockIdx.x) * BLOCK_M
+    + first_row = head * seq + block_start
+
+    - scores[tid * BLOCK_K + key] = score * softmax_scale
+    + score *= softmax_scale
+    + if tile_start + key > block_start + tid:
+    +     score = MASKED
+    + scores[tid * BLOCK_K + key] = score
+
+    - require_fp16_problem(problem, causal=False)
+    + require_fp16_problem(problem, causal=True)
+    """,
 )
 
 ablate(
@@ -72,16 +68,14 @@ ablate(
     title="Phase 4 without Q times K",
     change="every score is 0; Q and K still come to shared memory",
     wrong_output=mean_of_values,
-    edits=[
-        (
-            """
-            score = dot(query, tid * HDIM, keys, key * HDIM)
-            scores[tid * BLOCK_K + key] = score * softmax_scale
-            """,
-            "scores[tid * BLOCK_K + key] = float32(0.0)",
-        ),
-        (DEFECT, 'defect="the mean of all values; rows 1 to 3 of every 32 as in fp16_phase4",'),
-    ],
+    diff="""
+    - score = dot(query, tid * HDIM, keys, key * HDIM)
+    - scores[tid * BLOCK_K + key] = score * softmax_scale
+    + scores[tid * BLOCK_K + key] = float32(0.0)
+
+    - defect="rows 1 to 3 of every 32 take their first maximum from memory that nobody wrote; NaN where that is NaN",
+    + defect="the mean of all values; rows 1 to 3 of every 32 as in fp16_phase4",
+    """,
 )
 
 ablate(
@@ -90,72 +84,55 @@ ablate(
     title="Phase 4 without the softmax",
     change="scores are the weights of values: no maximum, exponential, sum or rescaling; the barriers stay",
     wrong_output=scores_as_weights,
-    edits=[
-        (
-            """
-            row_max = cuda.local.array(ROWS_PER_WARP, float32)
-            row_sum = cuda.local.array(ROWS_PER_WARP, float32)
-            """,
-            "",
-        ),
-        (
-            """
-            row_max[i] = NEGATIVE_INFINITY
-            row_sum[i] = float32(0.0)
-            """,
-            "",
-        ),
-        (
-            """
-            tile_max = NEGATIVE_INFINITY
-            key = lane_id
-            while key < BLOCK_K:
-                tile_max = max(tile_max, scores[first_score + key])
-                key += WARP
-            for offset in (16, 8, 4, 2, 1):
-                tile_max = max(tile_max, cuda.shfl_down_sync(FULL_MASK, tile_max, offset))
-            if lane_id == 0:
-                warp_max[warp_id] = tile_max
-            cuda.syncthreads()
+    diff="""
+    - row_max = cuda.local.array(ROWS_PER_WARP, float32)
+    - row_sum = cuda.local.array(ROWS_PER_WARP, float32)
 
-            new_max = max(row_max[i], warp_max[warp_id])
-            correction = math.exp(row_max[i] - new_max)
-            dim = lane_id
-            while dim < HDIM:
-                accumulator[row * HDIM + dim] *= correction
-                dim += WARP
-            tile_sum = float32(0.0)
-            key = lane_id
-            while key < BLOCK_K:
-                tile_sum += math.exp(scores[first_score + key] - new_max)
-                key += WARP
-            for offset in (16, 8, 4, 2, 1):
-                tile_sum += cuda.shfl_down_sync(FULL_MASK, tile_sum, offset)
-            if lane_id == 0:
-                warp_sum[warp_id] = tile_sum
-            cuda.syncthreads()
+    - row_max[i] = NEGATIVE_INFINITY
+    - row_sum[i] = float32(0.0)
 
-            row_sum[i] = correction * row_sum[i] + warp_sum[warp_id]
-            row_max[i] = new_max
-            """,
-            """
-            cuda.syncthreads()
-            cuda.syncthreads()
-            """,
-        ),
-        (
-            "p = math.exp(scores[first_score + key + step] - new_max)",
-            "p = scores[first_score + key + step]",
-        ),
-        (
-            "out_block[row * HDIM + dim] = float2half(accumulator[row * HDIM + dim] / row_sum[i])",
-            "out_block[row * HDIM + dim] = float2half(accumulator[row * HDIM + dim] / float32(seq))",
-        ),
-        (f"HAZARDS = ({RACE.rstrip()}{NOT_WRITTEN})\n\n\n@register(", "@register("),
-        (PLAN, PLAN.partition(";")[0].replace("a mask", "a mask or a softmax") + "."),
-        (DEFECT, 'defect="the mean of all values, each times its score",'),
-        ("hazards=HAZARDS,", ""),
-    ],
+    - tile_max = NEGATIVE_INFINITY
+    - key = lane_id
+    - while key < BLOCK_K:
+    -     tile_max = max(tile_max, scores[first_score + key])
+    -     key += WARP
+    - for offset in (16, 8, 4, 2, 1):
+    -     tile_max = max(tile_max, cuda.shfl_down_sync(FULL_MASK, tile_max, offset))
+    - if lane_id == 0:
+    -     warp_max[warp_id] = tile_max
+      cuda.syncthreads()
+    -
+    - new_max = max(row_max[i], warp_max[warp_id])
+    - correction = math.exp(row_max[i] - new_max)
+    - dim = lane_id
+    - while dim < HDIM:
+    -     accumulator[row * HDIM + dim] *= correction
+    -     dim += WARP
+    - tile_sum = float32(0.0)
+    - key = lane_id
+    - while key < BLOCK_K:
+    -     tile_sum += math.exp(scores[first_score + key] - new_max)
+    -     key += WARP
+    - for offset in (16, 8, 4, 2, 1):
+    -     tile_sum += cuda.shfl_down_sync(FULL_MASK, tile_sum, offset)
+    - if lane_id == 0:
+    -     warp_sum[warp_id] = tile_sum
+      cuda.syncthreads()
+    -
+    - row_sum[i] = correction * row_sum[i] + warp_sum[warp_id]
+    - row_max[i] = new_max
+
+    - p = math.exp(scores[first_score + key + step] - new_max)
+    + p = scores[first_score + key + step]
+
+    - out_block[row * HDIM + dim] = float2half(accumulator[row * HDIM + dim] / row_sum[i])
+    + out_block[row * HDIM + dim] = float2half(accumulator[row * HDIM + dim] / float32(seq))
+
+    - defect="rows 1 to 3 of every 32 take their first maximum from memory that nobody wrote; NaN where that is NaN",
+    + defect="the mean of all values, each times its score",
+
+    - hazards=HAZARDS,
+    """,
 )
 
 ablate(
@@ -164,10 +141,13 @@ ablate(
     title="Phase 4 without the product with V",
     change="adds up the exponentials alone, again for every dim; V still comes to shared memory",
     wrong_output=sums_of_weights,
-    edits=[
-        ("acc += p * half2float(values[(key + step) * HDIM + dim])", "acc += p"),
-        (DEFECT, 'defect="the result for values of 1; rows 1 to 3 of every 32 as in fp16_phase4",'),
-    ],
+    diff="""
+    - acc += p * half2float(values[(key + step) * HDIM + dim])
+    + acc += p
+
+    - defect="rows 1 to 3 of every 32 take their first maximum from memory that nobody wrote; NaN where that is NaN",
+    + defect="the result for values of 1; rows 1 to 3 of every 32 as in fp16_phase4",
+    """,
 )
 
 ablate(
@@ -176,23 +156,17 @@ ablate(
     title="Phase 4 with loads of one half at a time",
     change="a warp loads a row of K or V as it does one of Q, two halves a lane",
     scalar_loads=True,
-    edits=[
-        (
-            """
-            dim = lane_id * VECTOR
-            if dim < HDIM:
-                st4(keys, key * HDIM + dim, ld4(k_tile, key * HDIM + dim))
-                st4(values, key * HDIM + dim, ld4(v_tile, key * HDIM + dim))
-            """,
-            """
-            dim = lane_id
-            while dim < HDIM:
-                keys[key * HDIM + dim] = k_tile[key * HDIM + dim]
-                values[key * HDIM + dim] = v_tile[key * HDIM + dim]
-                dim += WARP
-            """,
-        ),
-    ],
+    diff="""
+    - dim = lane_id * VECTOR
+    - if dim < HDIM:
+    -     st4(keys, key * HDIM + dim, ld4(k_tile, key * HDIM + dim))
+    -     st4(values, key * HDIM + dim, ld4(v_tile, key * HDIM + dim))
+    + dim = lane_id
+    + while dim < HDIM:
+    +     keys[key * HDIM + dim] = k_tile[key * HDIM + dim]
+    +     values[key * HDIM + dim] = v_tile[key * HDIM + dim]
+    +     dim += WARP
+    """,
 )
 
 ablate(
@@ -200,34 +174,29 @@ ablate(
     "fp16_phase4_padded",
     title="Phase 4 with padded rows",
     change="longer rows of queries and scores in shared memory, by the least that leaves every load as wide as it was",
-    edits=[
-        (
-            "PV_UNROLL = 16",
-            """
-            PV_UNROLL = 16
-            QUERY_ROW = HDIM + 4  # 64-bit loads of a column: no conflict
-            SCORE_PADDING = 4  # 32-bit stores of a column: 4 to a bank; 128-bit loads of a row
-            """,
-        ),
-        ("query=BLOCK_M * HDIM // 2,", "query=BLOCK_M * QUERY_ROW // 2,"),
-        ("scores=BLOCK_M * BLOCK_K,", "scores=BLOCK_M * (BLOCK_K + SCORE_PADDING),"),
-        (
-            "query[row * HDIM + dim] = q_block[row * HDIM + dim]",
-            "query[row * QUERY_ROW + dim] = q_block[row * HDIM + dim]",
-        ),
-        (
-            "score = dot(query, tid * HDIM, keys, key * HDIM)",
-            "score = dot(query, tid * QUERY_ROW, keys, key * HDIM)",
-        ),
-        (
-            "scores[tid * BLOCK_K + key] = score * softmax_scale",
-            "scores[tid * (BLOCK_K + SCORE_PADDING) + key] = score * softmax_scale",
-        ),
-        (
-            "first_score = row * BLOCK_K",
-            "first_score = row * BLOCK_K + row * SCORE_PADDING  # one product would keep P times V a loop",
-        ),
-    ],
+    diff="""
+      PV_UNROLL = 16
+    + QUERY_ROW = HDIM + 4  # 64-bit loads of a column: no conflict
+    + SCORE_PADDING = 4  # 32-bit stores of a column: 4 to a bank; 128-bit loads of a row
+
+    - query=BLOCK_M * HDIM // 2,
+    + query=BLOCK_M * QUERY_ROW // 2,
+
+    - scores=BLOCK_M * BLOCK_K,
+    + scores=BLOCK_M * (BLOCK_K + SCORE_PADDING),
+
+    - query[row * HDIM + dim] = q_block[row * HDIM + dim]
+    + query[row * QUERY_ROW + dim] = q_block[row * HDIM + dim]
+
+    - score = dot(query, tid * HDIM, keys, key * HDIM)
+    + score = dot(query, tid * QUERY_ROW, keys, key * HDIM)
+
+    - scores[tid * BLOCK_K + key] = score * softmax_scale
+    + scores[tid * (BLOCK_K + SCORE_PADDING) + key] = score * softmax_scale
+
+    - first_score = row * BLOCK_K
+    + first_score = row * BLOCK_K + row * SCORE_PADDING  # one product would keep P times V a loop
+    """,
 )
 
 ablate(
@@ -236,44 +205,22 @@ ablate(
     title="Phase 4 with all threads at the scores",
     change="every warp computes a score of each of the 32 rows, then the fourth after it",
     wrong_output=None,
-    edits=[
-        (
-            """
-            if tid < BLOCK_M:
-                key = cint(0)
-                while key < BLOCK_K:
-                    score = dot(query, tid * HDIM, keys, key * HDIM)
-                    scores[tid * BLOCK_K + key] = score * softmax_scale
-                    key += 1
-            """,
-            """
-            key = warp_id
-            while key < BLOCK_K:
-                score = dot(query, lane_id * HDIM, keys, key * HDIM)
-                scores[lane_id * BLOCK_K + key] = score * softmax_scale
-                key += WARPS
-            """,
-        ),
-        (PLAN, PLAN.partition(";")[0] + "."),
-        (f'expected="wrong",{DEFECT}', ""),
-    ],
-)
+    diff="""
+    - if tid < BLOCK_M:
+    -     key = cint(0)
+    -     while key < BLOCK_K:
+    -         score = dot(query, tid * HDIM, keys, key * HDIM)
+    -         scores[tid * BLOCK_K + key] = score * softmax_scale
+    -         key += 1
+    + key = warp_id
+    + while key < BLOCK_K:
+    +     score = dot(query, lane_id * HDIM, keys, key * HDIM)
+    +     scores[lane_id * BLOCK_K + key] = score * softmax_scale
+    +     key += WARPS
 
-FULL_BLOCK = [
-    (SHAPES, SHAPES.replace("BLOCK_M, ", "")),
-    (
-        """
-        WARPS = 4
-        ROWS_PER_WARP = 8
-        """,
-        """
-        BLOCK_M = 64
-        WARPS = 4
-        ROWS_PER_WARP = 16
-        """,
-    ),
-    (DEFECT, DEFECT.replace("rows 1 to 3 of every 32", "rows 2 and 3 of every 64")),
-]
+    - defect="rows 1 to 3 of every 32 take their first maximum from memory that nobody wrote; NaN where that is NaN",
+    """,
+)
 
 ablate(
     "fp16_phase4",
@@ -281,17 +228,19 @@ ablate(
     title="Phase 4 with 64 query rows a block",
     change="two warps at the scores, 16 rows a warp; more shared memory than a launch of the log could get",
     wrong_output=partial(phase4.wrong_output, block_rows=64, first_row=2),
-    edits=[
-        *FULL_BLOCK,
-        # The output is in dynamic shared memory: static arrays may take 48 KB.
-        ("    accumulator=BLOCK_M * HDIM,\n", ""),
-        (
-            'shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)',
-            "OUTPUT = SharedLayout(accumulator=BLOCK_M * HDIM)",
-        ),
-        ("accumulator = shared_accumulator()", "accumulator = cuda.shared.array(0, float32)"),
-        ("static=LAYOUT,", "shared=OUTPUT,\nstatic=LAYOUT,"),
-    ],
+    diff=FULL_BLOCK
+    + """
+    - accumulator=BLOCK_M * HDIM,
+
+    - shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)
+    + OUTPUT = SharedLayout(accumulator=BLOCK_M * HDIM)  # dynamic: static arrays may take 48 KB
+
+    - accumulator = shared_accumulator()
+    + accumulator = cuda.shared.array(0, float32)
+
+    + shared=OUTPUT,
+      static=LAYOUT,
+    """,
 )
 
 ablate(
@@ -300,11 +249,14 @@ ablate(
     title="Phase 4 with 64 query rows a block and tiles of 32 keys",
     change="two warps at the scores, 16 rows a warp, one key a lane in the softmax",
     wrong_output=partial(phase4.wrong_output, block_rows=64, first_row=2),
-    edits=[
-        *FULL_BLOCK,
-        ("from ..constants import BLOCK_K, FLOAT", "from ..constants import FLOAT"),
-        ("BLOCK_M = 64", "BLOCK_M = 64\nBLOCK_K = 32"),
-    ],
+    diff=FULL_BLOCK
+    + """
+    - from ..constants import BLOCK_K, FLOAT
+    + from ..constants import FLOAT
+
+      BLOCK_M = 64
+    + BLOCK_K = 32
+    """,
 )
 
 ablate(
@@ -312,97 +264,87 @@ ablate(
     "fp16_phase6_iter1_own_row",
     title="Phase 6, iteration 1, with nothing but a thread's own row",
     change="a thread keeps one maximum, one sum and 64 outputs; outputs stay in local memory, as loops index them",
-    edits=[
-        (
-            """
-            # One element per row of the block, and one per row and dim; a thread uses only its own row.
-            per_row = local_array(types.float32, BLOCK_M)
-            per_output = local_array(types.float32, int(BLOCK_M * HDIM))
-            """,
-            "per_output = local_array(types.float32, HDIM)",
-        ),
-        (
-            """
-            row_max = per_row()
-            row_sum = per_row()
-            """,
-            """
-            row_max = NEGATIVE_INFINITY
-            row_sum = float32(0.0)
-            """,
-        ),
-        (
-            """
-            row_max[row] = NEGATIVE_INFINITY
-            row_sum[row] = float32(0.0)
-            """,
-            "",
-        ),
-        ("accumulator[row * HDIM + dim] = float32(0.0)", "accumulator[dim] = float32(0.0)"),
-        ("new_max = row_max[row]", "new_max = row_max"),
-        ("correction = math.exp(row_max[row] - new_max)", "correction = math.exp(row_max - new_max)"),
-        ("accumulator[row * HDIM + dim] *= correction", "accumulator[dim] *= correction"),
-        (
-            """
-            row_sum[row] = correction * row_sum[row] + tile_sum
-            row_max[row] = new_max
-            """,
-            """
-            row_sum = correction * row_sum + tile_sum
-            row_max = new_max
-            """,
-        ),
-        ("accumulator[row * HDIM + dim + step] += total", "accumulator[dim + step] += total"),
-        (
-            """
-            i = row * HDIM + dim
-            a = floats2half2(accumulator[i] / row_sum[row], accumulator[i + 1] / row_sum[row])
-            b = floats2half2(accumulator[i + 2] / row_sum[row], accumulator[i + 3] / row_sum[row])
-            c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
-            d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
-            st4(out_block, i, make_float4(a, b, c, d))
-            """,
-            """
-            a = floats2half2(accumulator[dim] / row_sum, accumulator[dim + 1] / row_sum)
-            b = floats2half2(accumulator[dim + 2] / row_sum, accumulator[dim + 3] / row_sum)
-            c = floats2half2(accumulator[dim + 4] / row_sum, accumulator[dim + 5] / row_sum)
-            d = floats2half2(accumulator[dim + 6] / row_sum, accumulator[dim + 7] / row_sum)
-            st4(out_block, row * HDIM + dim, make_float4(a, b, c, d))
-            """,
-        ),
-    ],
+    diff="""
+    - # One element per row of the block, and one per row and dim; a thread uses only its own row.
+    - per_row = local_array(types.float32, BLOCK_M)
+    - per_output = local_array(types.float32, int(BLOCK_M * HDIM))
+    + per_output = local_array(types.float32, HDIM)
+
+    - row_max = per_row()
+    - row_sum = per_row()
+    + row_max = NEGATIVE_INFINITY
+    + row_sum = float32(0.0)
+
+    - row_max[row] = NEGATIVE_INFINITY
+    - row_sum[row] = float32(0.0)
+
+    - accumulator[row * HDIM + dim] = float32(0.0)
+    + accumulator[dim] = float32(0.0)
+
+    - new_max = row_max[row]
+    + new_max = row_max
+
+    - correction = math.exp(row_max[row] - new_max)
+    + correction = math.exp(row_max - new_max)
+
+    - accumulator[row * HDIM + dim] *= correction
+    + accumulator[dim] *= correction
+
+    - row_sum[row] = correction * row_sum[row] + tile_sum
+    - row_max[row] = new_max
+    + row_sum = correction * row_sum + tile_sum
+    + row_max = new_max
+
+    - accumulator[row * HDIM + dim + step] += total
+    + accumulator[dim + step] += total
+
+    - i = row * HDIM + dim
+    - a = floats2half2(accumulator[i] / row_sum[row], accumulator[i + 1] / row_sum[row])
+    - b = floats2half2(accumulator[i + 2] / row_sum[row], accumulator[i + 3] / row_sum[row])
+    - c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
+    - d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
+    - st4(out_block, i, make_float4(a, b, c, d))
+    + a = floats2half2(accumulator[dim] / row_sum, accumulator[dim + 1] / row_sum)
+    + b = floats2half2(accumulator[dim + 2] / row_sum, accumulator[dim + 3] / row_sum)
+    + c = floats2half2(accumulator[dim + 4] / row_sum, accumulator[dim + 5] / row_sum)
+    + d = floats2half2(accumulator[dim + 6] / row_sum, accumulator[dim + 7] / row_sum)
+    + st4(out_block, row * HDIM + dim, make_float4(a, b, c, d))
+    """,
 )
-
-
-def load_by_32_threads(tile: str) -> tuple[str, str]:
-    """Phase 6's load of a tile of `tile`, k or v: by 64 threads with a row each, and by 32 with two rows each."""
-    by_64 = f"""
-    if row < BLOCK_K:
-        {tile}_row = advance({tile}_head, (tile_start + row) * HDIM)
-        dim = cint(0)
-        while dim < HDIM:
-            st4(key_value, row * HDIM + dim, ld4({tile}_row, dim))
-            dim += VECTOR
-    """
-    by_32 = f"""
-    key = row
-    while key < BLOCK_K:
-        {tile}_row = advance({tile}_head, (tile_start + key) * HDIM)
-        dim = cint(0)
-        while dim < HDIM:
-            st4(key_value, key * HDIM + dim, ld4({tile}_row, dim))
-            dim += VECTOR
-        key += BLOCK_M
-    """
-    return by_64, by_32
-
 
 ablate(
     "fp16_phase6_iter2",
     "fp16_phase6_iter2_32_threads",
     title="Phase 6, iteration 2, with 32 threads a block",
     change="the 32 threads that compute are alone, and load two rows of a tile each; built with the same bounds",
-    edits=[load_by_32_threads("k"), load_by_32_threads("v"), ("block=(THREADS,),", "block=(BLOCK_M,),")],
+    diff="""
+    - if row < BLOCK_K:
+    -     k_row = advance(k_head, (tile_start + row) * HDIM)
+    + key = row
+    + while key < BLOCK_K:
+    +     k_row = advance(k_head, (tile_start + key) * HDIM)
+          dim = cint(0)
+          while dim < HDIM:
+    -         st4(key_value, row * HDIM + dim, ld4(k_row, dim))
+    +         st4(key_value, key * HDIM + dim, ld4(k_row, dim))
+              dim += VECTOR
+    +     key += BLOCK_M
+
+    - if row < BLOCK_K:
+    -     v_row = advance(v_head, (tile_start + row) * HDIM)
+    + key = row
+    + while key < BLOCK_K:
+    +     v_row = advance(v_head, (tile_start + key) * HDIM)
+          dim = cint(0)
+          while dim < HDIM:
+    -         st4(key_value, row * HDIM + dim, ld4(v_row, dim))
+    +         st4(key_value, key * HDIM + dim, ld4(v_row, dim))
+              dim += VECTOR
+    +     key += BLOCK_M
+
+    - block=(THREADS,),
+    + block=(BLOCK_M,),
+    """,
 )
 
 ablate(
@@ -410,81 +352,68 @@ ablate(
     "fp16_phase6_iter2_padded",
     title="Phase 6, iteration 2, with padded rows",
     change="longer rows in shared memory, by the least that leaves every load as wide as it was",
-    edits=[
-        (
-            "from numba import cuda, float32, types",
-            "import numpy as np\nfrom numba import cuda, float32, types",
-        ),
-        (
-            "LAYOUT = SharedLayout(",
-            """
-            QUERY_ROW = HDIM + 4  # 64-bit loads of a column: no conflict
-            KEY_VALUE_ROW = HDIM + VECTOR  # 128-bit stores of a column: no conflict
-            SCORE_ROW = BLOCK_K + 4  # 128-bit loads and stores of a column: no conflict; 32-bit: 4 to a bank
-            ACCUMULATOR_ROW = HDIM + 4
+    diff="""
+    + QUERY_ROW = HDIM + 4  # 64-bit loads of a column: no conflict
+    + KEY_VALUE_ROW = HDIM + VECTOR  # 128-bit stores of a column: no conflict
+    + SCORE_ROW = BLOCK_K + 4  # 128-bit loads and stores of a column: no conflict; 32-bit: 4 to a bank
+    + ACCUMULATOR_ROW = HDIM + 4
+    +
+      LAYOUT = SharedLayout(
 
-            LAYOUT = SharedLayout(
-            """,
-        ),
-        (
-            """
-            query=BLOCK_M * HDIM // 2,
-            key_value=BLOCK_K * HDIM // 2,
-            scores=BLOCK_M * BLOCK_K,
-            accumulator=BLOCK_M * HDIM,
-            """,
-            """
-            query=BLOCK_M * QUERY_ROW // 2,
-            key_value=BLOCK_K * KEY_VALUE_ROW // 2,
-            scores=BLOCK_M * SCORE_ROW,
-            accumulator=BLOCK_M * ACCUMULATOR_ROW,
-            """,
-        ),
-        ("first_score = row * BLOCK_K", "first_score = row * SCORE_ROW"),
-        (
-            "accumulator[row * HDIM + dim] = float32(0.0)",
-            "accumulator[row * ACCUMULATOR_ROW + dim] = float32(0.0)",
-        ),
-        ("accumulator[row * HDIM + dim] *= correction", "accumulator[row * ACCUMULATOR_ROW + dim] *= correction"),
-        (
-            "st4(query, row * HDIM + dim, ld4(q_block, row * HDIM + dim))",
-            """
-            loaded = ld4(q_block, row * HDIM + dim)
-            first = row * QUERY_ROW + dim  # on 8 bytes, not on 16
-            st2(query, first, loaded.x, loaded.y)
-            st2(query, first + 4, loaded.z, loaded.w)
-            """,
-        ),
-        (
-            "from ..device.vector import advance, ld4, make_float4, st4",
-            "from ..device.vector import advance, ld4, make_float4, st2, st4",
-        ),
-        (
-            "st4(key_value, row * HDIM + dim, ld4(k_row, dim))",
-            "st4(key_value, row * KEY_VALUE_ROW + dim, ld4(k_row, dim))",
-        ),
-        *(
-            (
-                f"score{n} = dot(query, row * HDIM, key_value, {key} * HDIM) * softmax_scale",
-                f"score{n} = dot(query, row * QUERY_ROW, key_value, {key} * KEY_VALUE_ROW) * softmax_scale",
-            )
-            for n, key in enumerate(("key", "(key + 1)", "(key + 2)", "(key + 3)"))
-        ),
-        (
-            "st4(key_value, row * HDIM + dim, ld4(v_row, dim))",
-            "st4(key_value, row * KEY_VALUE_ROW + dim, ld4(v_row, dim))",
-        ),
-        (
-            """
-            total = weighted_value(scores, first_score, key_value, dim + step, HDIM)
-            accumulator[row * HDIM + dim + step] += total
-            """,
-            """
-            total = weighted_value(scores, first_score, key_value, dim + step, KEY_VALUE_ROW)
-            accumulator[row * ACCUMULATOR_ROW + dim + step] += total
-            """,
-        ),
-        ("i = row * HDIM + dim", "i = row * ACCUMULATOR_ROW + dim"),
-        ("st4(out_block, i, make_float4(a, b, c, d))", "st4(out_block, row * HDIM + dim, make_float4(a, b, c, d))"),
-    ],
+    - query=BLOCK_M * HDIM // 2,
+    - key_value=BLOCK_K * HDIM // 2,
+    - scores=BLOCK_M * BLOCK_K,
+    - accumulator=BLOCK_M * HDIM,
+    + query=BLOCK_M * QUERY_ROW // 2,
+    + key_value=BLOCK_K * KEY_VALUE_ROW // 2,
+    + scores=BLOCK_M * SCORE_ROW,
+    + accumulator=BLOCK_M * ACCUMULATOR_ROW,
+
+    - first_score = row * BLOCK_K
+    + first_score = row * SCORE_ROW
+
+    - accumulator[row * HDIM + dim] = float32(0.0)
+    + accumulator[row * ACCUMULATOR_ROW + dim] = float32(0.0)
+
+    - accumulator[row * HDIM + dim] *= correction
+    + accumulator[row * ACCUMULATOR_ROW + dim] *= correction
+
+    - st4(query, row * HDIM + dim, ld4(q_block, row * HDIM + dim))
+    + loaded = ld4(q_block, row * HDIM + dim)
+    + first = row * QUERY_ROW + dim  # on 8 bytes, not on 16
+    + st2(query, first, loaded.x, loaded.y)
+    + st2(query, first + 4, loaded.z, loaded.w)
+
+    - from ..device.vector import advance, ld4, make_float4, st4
+    + from ..device.vector import advance, ld4, make_float4, st2, st4
+
+    - st4(key_value, row * HDIM + dim, ld4(k_row, dim))
+    + st4(key_value, row * KEY_VALUE_ROW + dim, ld4(k_row, dim))
+
+    - score0 = dot(query, row * HDIM, key_value, key * HDIM) * softmax_scale
+    + score0 = dot(query, row * QUERY_ROW, key_value, key * KEY_VALUE_ROW) * softmax_scale
+
+    - score1 = dot(query, row * HDIM, key_value, (key + 1) * HDIM) * softmax_scale
+    + score1 = dot(query, row * QUERY_ROW, key_value, (key + 1) * KEY_VALUE_ROW) * softmax_scale
+
+    - score2 = dot(query, row * HDIM, key_value, (key + 2) * HDIM) * softmax_scale
+    + score2 = dot(query, row * QUERY_ROW, key_value, (key + 2) * KEY_VALUE_ROW) * softmax_scale
+
+    - score3 = dot(query, row * HDIM, key_value, (key + 3) * HDIM) * softmax_scale
+    + score3 = dot(query, row * QUERY_ROW, key_value, (key + 3) * KEY_VALUE_ROW) * softmax_scale
+
+    - st4(key_value, row * HDIM + dim, ld4(v_row, dim))
+    + st4(key_value, row * KEY_VALUE_ROW + dim, ld4(v_row, dim))
+
+    - total = weighted_value(scores, first_score, key_value, dim + step, HDIM)
+    - accumulator[row * HDIM + dim + step] += total
+    + total = weighted_value(scores, first_score, key_value, dim + step, KEY_VALUE_ROW)
+    + accumulator[row * ACCUMULATOR_ROW + dim + step] += total
+
+    - i = row * HDIM + dim
+    + i = row * ACCUMULATOR_ROW + dim
+
+    - st4(out_block, i, make_float4(a, b, c, d))
+    + st4(out_block, row * HDIM + dim, make_float4(a, b, c, d))
+    """,
 )

@@ -244,7 +244,6 @@ def fp16_phase4_mma(problem: Problem) -> Plan:
         problem,
         fp16_buffers(problem),
         (launch, SYNC),
-        expected="wrong",
         defect="rows 1 to 3 of every 32 as in fp16_phase4",
         hazards=HAZARDS,
     )

@@ -3,15 +3,8 @@
 import numpy as np
 
 from ..checking.models import Array, rotate_pairs, scaled_scores, softmax
-from ..rope.separate import token_positions
 from ..version import Problem
-from .ablate import Edit, ablate
-
-
-def wrong(why: str, when: str) -> Edit:
-    """An edit that declares, in a plan of one launch, that its result is wrong `when`, and why."""
-    plan = "(launch, SYNC),"
-    return plan, f'{plan}\nexpected="wrong" if {when} else "ok",\ndefect="{why}" if {when} else "",'
+from .ablate import ablate
 
 
 def two_pairs_rotated(problem: Problem, q: Array, k: Array, v: Array) -> Array:
@@ -26,36 +19,27 @@ def queries_rotated(problem: Problem, q: Array, k: Array, v: Array) -> Array:
     return softmax(scaled_scores(problem, rotate_pairs(q, np.arange(problem.seq_q), problem.rotary_dim), k)) @ v
 
 
-def queries_rotated_modulo(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """Q rotated by its token index modulo 64, K by its position."""
-    q = rotate_pairs(q, token_positions(problem), problem.rotary_dim)
-    k = rotate_pairs(k, np.arange(problem.seq_k), problem.rotary_dim)
-    return softmax(scaled_scores(problem, q, k)) @ v
-
-
 ablate(
     "rope_v1c",
     "rope_v1c_no_tables",
     title="V1 without table loads in the loop",
     change="cos and sin of a key's first two pairs stay in registers and turn all its pairs; every rotation stays",
     wrong_output=two_pairs_rotated,
-    edits=[
-        (
-            "table_row = (tile_start + key) * hdim\n",
-            """
-            c = ld4(cos, (tile_start + key) * hdim)
-            s = ld4(sin, (tile_start + key) * hdim)
-            """,
-        ),
-        (
-            """
-            c = ld4(cos, table_row + dim)
-            s = ld4(sin, table_row + dim)
-            """,
-            "",
-        ),
-        wrong("every pair of K turns as the first or the second does", "problem.seq_k > 1 and problem.hdim > 4"),
-    ],
+    diff="""
+    - table_row = (tile_start + key) * hdim
+    + c = ld4(cos, (tile_start + key) * hdim)
+    + s = ld4(sin, (tile_start + key) * hdim)
+
+    - c = ld4(cos, table_row + dim)
+    - s = ld4(sin, table_row + dim)
+
+    + wrong = problem.seq_k > 1 and problem.hdim > 4
+      return Plan(
+          problem,
+          attention_buffers(problem, **rope_tables(problem)),
+          (launch, SYNC),
+    +     defect="every pair of K turns as the first or the second does" if wrong else "",
+    """,
 )
 
 ablate(
@@ -64,22 +48,20 @@ ablate(
     title="V2 without rotating K",
     change="takes K as it is: no power, sine or rotation in the loop over keys",
     wrong_output=queries_rotated,
-    edits=[
-        (
-            """
-            exponent = float32(dim) / float32(hdim)
-            inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-            sin, cos = fast_sincos(position * inv_freq)
-            x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
-            score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
-            """,
-            """
-            score += shared[EXTRA + dim] * k_row[dim] + shared[EXTRA + dim + 1] * k_row[dim + 1]
-            """,
-        ),
-        ("position = float32(tile_start + key)\n", ""),
-        wrong("K is not rotated", "problem.seq_k > 1"),
-    ],
+    diff="""
+    - exponent = float32(dim) / float32(hdim)
+    - inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+    - sin, cos = fast_sincos(position * inv_freq)
+    - x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
+    - score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+    + score += shared[EXTRA + dim] * k_row[dim] + shared[EXTRA + dim + 1] * k_row[dim + 1]
+
+    - position = float32(tile_start + key)
+
+    - return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    + hazards, wrong = (reduction_race("attention"),), "K is not rotated" if problem.seq_k > 1 else ""
+    + return Plan(problem, attention_buffers(problem), (launch, SYNC), defect=wrong, hazards=hazards)
+    """,
 )
 
 ablate(
@@ -88,66 +70,49 @@ ablate(
     title="V2 with float4 loads",
     change="float4 loads of Q and K, two pairs at a time",
     scalar_loads=False,
-    edits=[
-        (
-            "from ..device.vector import advance\n",
-            "from ..device.vector import advance, ld4, make_float4, st4\n",
-        ),
-        (
-            """
-            dim = 2 * tid
-            while dim < hdim:
-                exponent = float32(dim) / float32(hdim)
-                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                sin, cos = fast_sincos(float32(query) * inv_freq)
-                x, y = rotate(q_row[dim], q_row[dim + 1], cos, sin)
-                shared[EXTRA + dim] = x
-                shared[EXTRA + dim + 1] = y
-                dim += 2 * THREADS
-            """,
-            """
-            dim = 4 * tid
-            while dim < hdim:
-                x = ld4(q_row, dim)
-                exponent = float32(dim) / float32(hdim)
-                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                sin, cos = fast_sincos(float32(query) * inv_freq)
-                q0, q1 = rotate(x.x, x.y, cos, sin)
-                exponent = float32(dim + 2) / float32(hdim)
-                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                sin, cos = fast_sincos(float32(query) * inv_freq)
-                q2, q3 = rotate(x.z, x.w, cos, sin)
-                st4(shared, EXTRA + dim, make_float4(q0, q1, q2, q3))
-                dim += 4 * THREADS
-            """,
-        ),
-        (
-            """
-                exponent = float32(dim) / float32(hdim)
-                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                sin, cos = fast_sincos(position * inv_freq)
-                x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
-                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
-                dim += 2
-            """,
-            """
-                a = ld4(shared, EXTRA + dim)
-                b = ld4(k_row, dim)
-                exponent = float32(dim) / float32(hdim)
-                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                sin, cos = fast_sincos(position * inv_freq)
-                k0, k1 = rotate(b.x, b.y, cos, sin)
-                exponent = float32(dim + 2) / float32(hdim)
-                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                sin, cos = fast_sincos(position * inv_freq)
-                k2, k3 = rotate(b.z, b.w, cos, sin)
-                score += a.x * k0 + a.y * k1
-                score += a.z * k2 + a.w * k3
-                dim += 4
-            """,
-        ),
-        ('require_log_problem(problem, "rope", multiple=2)\n', 'require_log_problem(problem, "rope")\n'),
-    ],
+    diff="""
+    - from ..device.vector import advance
+    + from ..device.vector import advance, ld4, make_float4, st4
+
+    - dim = 2 * tid
+    + dim = 4 * tid
+      while dim < hdim:
+    +     x = ld4(q_row, dim)
+          exponent = float32(dim) / float32(hdim)
+          inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+          sin, cos = fast_sincos(float32(query) * inv_freq)
+    -     x, y = rotate(q_row[dim], q_row[dim + 1], cos, sin)
+    -     shared[EXTRA + dim] = x
+    -     shared[EXTRA + dim + 1] = y
+    -     dim += 2 * THREADS
+    +     q0, q1 = rotate(x.x, x.y, cos, sin)
+    +     exponent = float32(dim + 2) / float32(hdim)
+    +     inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+    +     sin, cos = fast_sincos(float32(query) * inv_freq)
+    +     q2, q3 = rotate(x.z, x.w, cos, sin)
+    +     st4(shared, EXTRA + dim, make_float4(q0, q1, q2, q3))
+    +     dim += 4 * THREADS
+
+    + a = ld4(shared, EXTRA + dim)
+    + b = ld4(k_row, dim)
+      exponent = float32(dim) / float32(hdim)
+      inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+      sin, cos = fast_sincos(position * inv_freq)
+    - x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
+    - score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+    - dim += 2
+    + k0, k1 = rotate(b.x, b.y, cos, sin)
+    + exponent = float32(dim + 2) / float32(hdim)
+    + inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+    + sin, cos = fast_sincos(position * inv_freq)
+    + k2, k3 = rotate(b.z, b.w, cos, sin)
+    + score += a.x * k0 + a.y * k1
+    + score += a.z * k2 + a.w * k3
+    + dim += 4
+
+    - require_log_problem(problem, "rope", multiple=2)
+    + require_log_problem(problem, "rope")
+    """,
 )
 
 ablate(
@@ -156,22 +121,20 @@ ablate(
     title="V3 without rotating K",
     change="takes K as it is: no power, sine or rotation in the loop over keys",
     wrong_output=queries_rotated,
-    edits=[
-        (
-            """
-            exponent = float32(dim) / float32(hdim)
-            inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-            sin, cos = fast_sincos(position * inv_freq)
-            x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
-            """,
-            """
-            x = k_row[dim]
-            y = k_row[dim + 1]
-            """,
-        ),
-        ("position = float32(tile_start + key)\n", ""),
-        wrong("K is not rotated", "problem.seq_k > 1"),
-    ],
+    diff="""
+    - exponent = float32(dim) / float32(hdim)
+    - inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+    - sin, cos = fast_sincos(position * inv_freq)
+    - x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
+    + x = k_row[dim]
+    + y = k_row[dim + 1]
+
+    - position = float32(tile_start + key)
+
+    - return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    + hazards, wrong = (reduction_race("attention"),), "K is not rotated" if problem.seq_k > 1 else ""
+    + return Plan(problem, attention_buffers(problem), (launch, SYNC), defect=wrong, hazards=hazards)
+    """,
 )
 
 ablate(
@@ -179,46 +142,32 @@ ablate(
     "rope_v3_cached_frequencies",
     title="V3 with cached frequencies",
     change="the inverse frequencies are computed once a block, into shared memory; threads and barriers as before",
-    edits=[
-        (
-            "row = cint(0)\nwhile row < queries:\n    dim = 2 * tid\n",
-            """
-            inv_freq = EXTRA + QUERIES * hdim
-            pair = tid  # whose frequency the same thread needs for Q: no barrier before
-            while pair < hdim // 2:
-                exponent = float32(2 * pair) / float32(hdim)
-                shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                pair += THREADS
-            row = cint(0)
-            while row < queries:
-                dim = 2 * tid
-            """,
-        ),
-        (
-            """
-            exponent = float32(dim) / float32(hdim)
-            inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-            sin, cos = fast_sincos(float32(first + row) * inv_freq)
-            """,
-            "sin, cos = fast_sincos(float32(first + row) * shared[inv_freq + dim // 2])\n",
-        ),
-        (
-            """
-            exponent = float32(dim) / float32(hdim)
-            inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-            sin, cos = fast_sincos(position * inv_freq)
-            """,
-            "sin, cos = fast_sincos(position * shared[inv_freq + dim // 2])\n",
-        ),
-        (
-            "layout = SharedLayout(scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim)\n",
-            """
-            layout = SharedLayout(
-                scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim, inv_freq=problem.hdim // 2
-            )
-            """,
-        ),
-    ],
+    diff="""
+    + inv_freq = EXTRA + QUERIES * hdim
+    + pair = tid  # whose frequency the same thread needs for Q: no barrier before
+    + while pair < hdim // 2:
+    +     exponent = float32(2 * pair) / float32(hdim)
+    +     shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+    +     pair += THREADS
+      row = cint(0)
+      while row < queries:
+          dim = 2 * tid
+
+    - exponent = float32(dim) / float32(hdim)
+    - inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+    - sin, cos = fast_sincos(float32(first + row) * inv_freq)
+    + sin, cos = fast_sincos(float32(first + row) * shared[inv_freq + dim // 2])
+
+    - exponent = float32(dim) / float32(hdim)
+    - inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+    - sin, cos = fast_sincos(position * inv_freq)
+    + sin, cos = fast_sincos(position * shared[inv_freq + dim // 2])
+
+    - layout = SharedLayout(scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim)
+    + layout = SharedLayout(
+    +     scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim, inv_freq=problem.hdim // 2
+    + )
+    """,
 )
 
 ablate(
@@ -226,64 +175,54 @@ ablate(
     "rope_v5_all_threads",
     title="V5 with all threads at the scores",
     change="all 256 threads share a tile's dot products, 16 to 64 to a key; tiles and barriers as before",
-    edits=[
-        (
-            "from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum\n",
-            "from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max, block_sum\n",
-        ),
-        ("keys = scores + block_k\n", "keys = scores + WARPS * block_k\n"),
-        (
-            """
-            key = tid
-            while key < tile:
-                k_row = keys + key * hdim
-                score = float32(0.0)
-                position = float32(tile_start + key)
-                pair = cint(0)
-                while pair < hdim // 2:
-                    dim = 2 * pair
-                    s, c = fast_sincos(position * shared[inv_freq + pair])
-                    x, y = rotate(shared[k_row + dim], shared[k_row + dim + 1], c, s)
-                    score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
-                    pair += 1
-                shared[scores + key] = score * softmax_scale
-                key += THREADS
-            """,
-            """
-            key = tid % block_k
-            score = float32(0.0)
-            if key < tile:
-                k_row = keys + key * hdim
-                position = float32(tile_start + key)
-                pair = tid // block_k
-                while pair < hdim // 2:
-                    dim = 2 * pair
-                    s, c = fast_sincos(position * shared[inv_freq + pair])
-                    x, y = rotate(shared[k_row + dim], shared[k_row + dim + 1], c, s)
-                    score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
-                    pair += THREADS // block_k
-            lanes = cint(16)
-            while lanes >= block_k:
-                score += cuda.shfl_xor_sync(FULL_MASK, score, lanes)
-                lanes //= cint(2)
-            if tid % 32 < block_k:
-                shared[scores + tid // 32 * block_k + key] = score
-            """,
-        ),
-        (
-            "tile_max = max(tile_max, shared[scores + key])\n",
-            """
-            score = float32(0.0)
-            warp = cint(0)
-            while warp < WARPS:
-                score += shared[scores + warp * block_k + key]
-                warp += 1
-            shared[scores + key] = score * softmax_scale
-            tile_max = max(tile_max, shared[scores + key])
-            """,
-        ),
-        ("scores=block_k,\n", "scores=WARPS * block_k,\n"),
-    ],
+    diff="""
+    - from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+    + from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max, block_sum
+
+    - keys = scores + block_k
+    + keys = scores + WARPS * block_k
+
+    - key = tid
+    - while key < tile:
+    + key = tid % block_k
+    + score = float32(0.0)
+    + if key < tile:
+          k_row = keys + key * hdim
+    -     score = float32(0.0)
+          position = float32(tile_start + key)
+    -     pair = cint(0)
+    +     pair = tid // block_k
+          while pair < hdim // 2:
+              dim = 2 * pair
+              s, c = fast_sincos(position * shared[inv_freq + pair])
+              x, y = rotate(shared[k_row + dim], shared[k_row + dim + 1], c, s)
+              score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+    -         pair += 1
+    -     shared[scores + key] = score * softmax_scale
+    -     key += THREADS
+    +         pair += THREADS // block_k
+    + lanes = cint(16)
+    + while lanes >= block_k:
+    +     score += cuda.shfl_xor_sync(FULL_MASK, score, lanes)
+    +     lanes //= cint(2)
+    + if tid % 32 < block_k:
+    +     shared[scores + tid // 32 * block_k + key] = score
+
+    + score = float32(0.0)
+    + warp = cint(0)
+    + while warp < WARPS:
+    +     score += shared[scores + warp * block_k + key]
+    +     warp += 1
+    + shared[scores + key] = score * softmax_scale
+      tile_max = max(tile_max, shared[scores + key])
+
+    - reduction=32, query=problem.hdim, inv_freq=problem.hdim // 2, scores=block_k, keys=block_k * problem.hdim
+    + reduction=32,
+    + query=problem.hdim,
+    + inv_freq=problem.hdim // 2,
+    + scores=WARPS * block_k,
+    + keys=block_k * problem.hdim,
+    """,
 )
 
 ablate(
@@ -292,18 +231,18 @@ ablate(
     title="V6 without rotating K",
     change="takes K as it is at any rotary_dim: no test, sine or rotation in the loop over keys",
     wrong_output=queries_rotated,
-    edits=[
-        (
-            """
-            if slice_start + dim < rotary_dim:
-                s, c = fast_sincos(position * shared[inv_freq_slice + pair])
-                x, y = rotate(x, y, c, s)
-            """,
-            "",
-        ),
-        ("position = float32(tile_start + key)\ninv_freq_slice = inv_freq + slice_start // 2\n", ""),
-        wrong("K is not rotated", "problem.seq_k > 1"),
-    ],
+    diff="""
+    - if slice_start + dim < rotary_dim:
+    -     s, c = fast_sincos(position * shared[inv_freq_slice + pair])
+    -     x, y = rotate(x, y, c, s)
+
+    - position = float32(tile_start + key)
+    - inv_freq_slice = inv_freq + slice_start // 2
+
+    - return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    + hazards, wrong = (reduction_race("attention"),), "K is not rotated" if problem.seq_k > 1 else ""
+    + return Plan(problem, attention_buffers(problem), (launch, SYNC), defect=wrong, hazards=hazards)
+    """,
 )
 
 ablate(
@@ -312,76 +251,64 @@ ablate(
     title="V6 with all threads at the scores",
     change="all 256 threads share a tile's dot products: lane by lane the same keys, and so the same bank conflicts; "
     "four pairs in turn to each warp",
-    edits=[
-        ("REDUCTION = SCORES + BLOCK_K\n", "REDUCTION = SCORES + THREADS\n"),
-        (
-            """
-            key = tid
-            while key < tile:
-                shared[SCORES + key] = float32(0.0)
-                key += THREADS
-            """,
-            "shared[SCORES + tid] = float32(0.0)\n",
-        ),
-        (
-            """
-            key = tid
-            while key < tile:
-                k_row = KEYS + key * TILE_DIM
-            """,
-            """
-            key = tid % BLOCK_K
-            if key < tile:
-                k_row = KEYS + key * TILE_DIM
-            """,
-        ),
-        (
-            """
-            pair = cint(0)
-            while pair < width // 2:
-                dim = 2 * pair
-                x = shared[k_row + dim]
-                y = shared[k_row + dim + 1]
-                if slice_start + dim < rotary_dim:
-                    s, c = fast_sincos(position * shared[inv_freq_slice + pair])
-                    x, y = rotate(x, y, c, s)
-                score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + 1] * y
-                pair += 1
-            """,
-            """
-            first = 4 * (tid // BLOCK_K)
-            while first < width // 2:
-                for i in range(4):
-                    pair = first + i
-                    dim = 2 * pair
-                    x = shared[k_row + dim]
-                    y = shared[k_row + dim + 1]
-                    if slice_start + dim < rotary_dim:
-                        s, c = fast_sincos(position * shared[inv_freq_slice + pair])
-                        x, y = rotate(x, y, c, s)
-                    score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + 1] * y
-                first += 4 * (THREADS // BLOCK_K)
-            """,
-        ),
-        (
-            "shared[SCORES + key] += score\nkey += THREADS\n",
-            "shared[SCORES + tid] += score\n",
-        ),
-        (
-            "shared[SCORES + key] *= softmax_scale\nkey += THREADS\n",
-            """
-            score = float32(0.0)
-            part = key
-            while part < THREADS:
-                score += shared[SCORES + part]
-                part += BLOCK_K
-            shared[SCORES + key] = score * softmax_scale
-            key += THREADS
-            """,
-        ),
-        ('require_log_problem(problem, "rope", multiple=2)\n', 'require_log_problem(problem, "rope", multiple=8)\n'),
-        ("scores=BLOCK_K,\n", "scores=THREADS,\n"),
-    ],
+    diff="""
+    - REDUCTION = SCORES + BLOCK_K
+    + REDUCTION = SCORES + THREADS
+
+    - key = tid
+    - while key < tile:
+    -     shared[SCORES + key] = float32(0.0)
+    -     key += THREADS
+    + shared[SCORES + tid] = float32(0.0)
+
+    - key = tid
+    - while key < tile:
+    + key = tid % BLOCK_K
+    + if key < tile:
+          k_row = KEYS + key * TILE_DIM
+
+    - pair = cint(0)
+    - while pair < width // 2:
+    -     dim = 2 * pair
+    -     x = shared[k_row + dim]
+    -     y = shared[k_row + dim + 1]
+    -     if slice_start + dim < rotary_dim:
+    -         s, c = fast_sincos(position * shared[inv_freq_slice + pair])
+    -         x, y = rotate(x, y, c, s)
+    -     score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + 1] * y
+    -     pair += 1
+    + first = 4 * (tid // BLOCK_K)
+    + while first < width // 2:
+    +     for i in range(4):
+    +         pair = first + i
+    +         dim = 2 * pair
+    +         x = shared[k_row + dim]
+    +         y = shared[k_row + dim + 1]
+    +         if slice_start + dim < rotary_dim:
+    +             s, c = fast_sincos(position * shared[inv_freq_slice + pair])
+    +             x, y = rotate(x, y, c, s)
+    +         score += shared[EXTRA + slice_start + dim] * x + shared[EXTRA + slice_start + dim + 1] * y
+    +     first += 4 * (THREADS // BLOCK_K)
+
+    - shared[SCORES + key] += score
+    - key += THREADS
+    + shared[SCORES + tid] += score
+
+    - shared[SCORES + key] *= softmax_scale
+    + score = float32(0.0)
+    + part = key
+    + while part < THREADS:
+    +     score += shared[SCORES + part]
+    +     part += BLOCK_K
+    + shared[SCORES + key] = score * softmax_scale
+      key += THREADS
+
+    - require_log_problem(problem, "rope", multiple=2)
+    + require_log_problem(problem, "rope", multiple=8)
+
+    - scores=BLOCK_K, reduction=32, keys=BLOCK_K * TILE_DIM, query=problem.hdim, inv_freq=problem.rotary_dim // 2
+    + scores=THREADS, reduction=32, keys=BLOCK_K * TILE_DIM, query=problem.hdim, inv_freq=problem.rotary_dim // 2
+    """,
 )
 
 ablate(
@@ -389,26 +316,20 @@ ablate(
     "rope_v6b_padded",
     title="V6 without bank conflicts",
     change="a tile's rows lie 260 floats apart: the same 128-bit loads, free of bank conflicts",
-    edits=[
-        (
-            "EXTRA = KEYS + BLOCK_K * TILE_DIM\n",
-            "ROW = TILE_DIM + 4\nEXTRA = KEYS + BLOCK_K * ROW\n",
-        ),
-        (
-            "shared[KEYS + key * TILE_DIM + dim] = k_head[(tile_start + key) * hdim + slice_start + dim]\n",
-            "shared[KEYS + key * ROW + dim] = k_head[(tile_start + key) * hdim + slice_start + dim]\n",
-        ),
-        ("k_row = KEYS + key * TILE_DIM\n", "k_row = KEYS + key * ROW\n"),
-        ("keys=BLOCK_K * TILE_DIM,\n", "keys=BLOCK_K * ROW,\n"),
-    ],
-)
+    diff="""
+    - EXTRA = KEYS + BLOCK_K * TILE_DIM
+    + ROW = TILE_DIM + 4
+    + EXTRA = KEYS + BLOCK_K * ROW
 
-ablate(
-    "rope_separate",
-    "rope_separate_one_sync",
-    title="Separate, one sync",
-    change="no host sync between the rotations and the attention, as in V7",
-    edits=[('launch_rotate(problem, "k", "k_rotated"),\nSYNC,\n', 'launch_rotate(problem, "k", "k_rotated"),\n')],
+    - shared[KEYS + key * TILE_DIM + dim] = k_head[(tile_start + key) * hdim + slice_start + dim]
+    + shared[KEYS + key * ROW + dim] = k_head[(tile_start + key) * hdim + slice_start + dim]
+
+    - k_row = KEYS + key * TILE_DIM
+    + k_row = KEYS + key * ROW
+
+    - scores=BLOCK_K, reduction=32, keys=BLOCK_K * TILE_DIM, query=problem.hdim, inv_freq=problem.rotary_dim // 2
+    + scores=BLOCK_K, reduction=32, keys=BLOCK_K * ROW, query=problem.hdim, inv_freq=problem.rotary_dim // 2
+    """,
 )
 
 ablate(
@@ -416,95 +337,35 @@ ablate(
     "rope_v7_global_query",
     title="V7 with its query in global memory",
     change="writes its rotated query to global memory, as the separate path does, and reads it from there",
-    edits=[
-        (
-            "def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):\n",
-            "def attention(q, k, v, q_rotated, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):\n",
-        ),
-        (
-            "q_row = advance(q, (head * seq_q + query) * hdim)\n",
-            """
-            q_row = advance(q, (head * seq_q + query) * hdim)
-            rotated_row = advance(q_rotated, (head * seq_q + query) * hdim)
-            """,
-        ),
-        ("inv_freq = EXTRA + hdim\n", "inv_freq = EXTRA\n"),
-        (
-            "shared[EXTRA + dim] = x\nshared[EXTRA + dim + 1] = y\n",
-            "rotated_row[dim] = x\nrotated_row[dim + 1] = y\n",
-        ),
-        ("shared[EXTRA + dim] = q_row[dim]\n", "rotated_row[dim] = q_row[dim]\n"),
-        ("a = ld4(shared, EXTRA + dim)\n", "a = ld4(rotated_row, dim)\n"),
-        (
-            "layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)\n",
-            "layout = online_layout(inv_freq=problem.rotary_dim // 2)\n",
-        ),
-        (
-            "Kernel(attention, (FLOATS,) * 4 + (CINT,) * 4 + (FLOAT,)),\n",
-            "Kernel(attention, (FLOATS,) * 5 + (CINT,) * 4 + (FLOAT,)),\n",
-        ),
-        ('"v",\n"out",\n', '"v",\n"q_rotated",\n"out",\n'),
-        (
-            "attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),\n",
-            """
-            attention_buffers(
-                problem,
-                q_rotated=Buffer(problem.q_shape),
-                k_rotated=Buffer(problem.kv_shape),
-                **padded_tables(problem),
-            ),
-            """,
-        ),
-    ],
-)
+    diff="""
+    - def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
+    + def attention(q, k, v, q_rotated, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
 
-ablate(
-    "rope_v7",
-    "rope_v7_fused_k",
-    title="V7 the other way round",
-    change="Q rotated before by its own kernel, K inside, again for every query",
-    wrong_output=queries_rotated_modulo,
-    edits=[
-        (
-            """
-            pair = tid
-            while pair < rotary_dim // 2:
-                dim = 2 * pair
-                s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
-                x, y = rotate(q_row[dim], q_row[dim + 1], c, s)
-                shared[EXTRA + dim] = x
-                shared[EXTRA + dim + 1] = y
-                pair += THREADS
-            dim = rotary_dim + tid
-            """,
-            "dim = tid\n",
-        ),
-        ("score = float32(0.0)\n", "score = float32(0.0)\nposition = float32(tile_start + key)\n"),
-        (
-            """
-            b = ld4(k_row, dim)
-            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            """,
-            """
-            b = ld4(k_row, dim)
-            k0, k1, k2, k3 = b.x, b.y, b.z, b.w
-            if dim < rotary_dim:
-                pair = inv_freq + dim // 2
-                sin, cos = fast_sincos(position * shared[pair])
-                k0, k1 = rotate(k0, k1, cos, sin)
-                sin, cos = fast_sincos(position * shared[pair + 1])
-                k2, k3 = rotate(k2, k3, cos, sin)
-            score += a.x * k0 + a.y * k1 + a.z * k2 + a.w * k3
-            """,
-        ),
-        ('"q",\n"k_rotated",\n', '"q_rotated",\n"k",\n'),
-        (
-            "attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),\n",
-            "attention_buffers(problem, q_rotated=Buffer(problem.q_shape), **padded_tables(problem)),\n",
-        ),
-        (
-            '(launch_rotate(problem, "k", "k_rotated"), attend, SYNC),\n',
-            '(launch_rotate(problem, "q", "q_rotated"), attend, SYNC),\n',
-        ),
-    ],
+      q_row = advance(q, (head * seq_q + query) * hdim)
+    + rotated_row = advance(q_rotated, (head * seq_q + query) * hdim)
+
+    - inv_freq = EXTRA + hdim
+    + inv_freq = EXTRA
+
+    - shared[EXTRA + dim] = x
+    - shared[EXTRA + dim + 1] = y
+    + rotated_row[dim] = x
+    + rotated_row[dim + 1] = y
+
+    - shared[EXTRA + dim] = q_row[dim]
+    + rotated_row[dim] = q_row[dim]
+
+    - a = ld4(shared, EXTRA + dim)
+    + a = ld4(rotated_row, dim)
+
+    - layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)
+    + layout = online_layout(inv_freq=problem.rotary_dim // 2)
+
+    - attend = block_per_query(attention, problem, "q k_rotated v out", layout, problem.rotary_dim)
+    + attend = block_per_query(attention, problem, "q k_rotated v q_rotated out", layout, problem.rotary_dim)
+    + rotated = {"q_rotated": Buffer(problem.q_shape), "k_rotated": Buffer(problem.kv_shape)}
+
+    - attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),
+    + attention_buffers(problem, **rotated, **padded_tables(problem)),
+    """,
 )

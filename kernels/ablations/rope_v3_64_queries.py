@@ -12,22 +12,13 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    BLOCK_K,
-    FLOAT,
-    FLOATS,
-    FREQUENCY_BASE,
-    THREADS,
-    attention_buffers,
-    require_full_rotation,
-    require_log_problem,
-    require_shared,
-)
-from ..device.cint import CINT, cint
+from ..constants import BLOCK_K, FREQUENCY_BASE, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4, make_float4, st4
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import attention_buffers, block_per_query, require_full_rotation, require_log_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 QUERIES = 64
 SLICE = 32  # dims of Q and K
@@ -222,12 +213,5 @@ def rope_v3_64_queries(problem: Problem) -> Plan:
         correction=QUERIES,
         row_sum=QUERIES,
     )
-    require_shared(layout, problem)
-    launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
-        grid=(math.ceil(problem.seq_q / QUERIES), problem.batch * problem.heads),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-        shared=layout,
-    )
+    launch = block_per_query(attention, problem, "q k v out", layout, queries=QUERIES)
     return Plan(problem, attention_buffers(problem), (launch, SYNC))

@@ -31,51 +31,25 @@ ablate(
     title="V1 with the table values in registers",
     change="a row's first sine and cosine, read before the dot product, in place of its own of every dim",
     wrong_output=first_pair_embedded,
-    edits=[
-        (
-            """
-            dim = cint(0)
-            while dim < hdim:
-                if dim % 2 == 0:
-                    a = q_row[dim] + sin_q[dim]
-                    b = k_row[dim] + sin_k[dim]
-                else:
-                    a = q_row[dim] + cos_q[dim]
-                    b = k_row[dim] + cos_k[dim]
-            """,
-            """
-            first_sin_q, first_cos_q = sin_q[0], cos_q[0]
-            first_sin_k, first_cos_k = sin_k[0], cos_k[0]
-            dim = cint(0)
-            while dim < hdim:
-                if dim % 2 == 0:
-                    a = q_row[dim] + first_sin_q
-                    b = k_row[dim] + first_sin_k
-                else:
-                    a = q_row[dim] + first_cos_q
-                    b = k_row[dim] + first_cos_k
-            """,
-        ),
-        (
-            """
-            (attend,),
-            """,
-            """
-            (attend,),
-            expected="wrong" if wrong else "ok",
-            defect="every pair has the first one's embedding" if wrong else "",
-            """,
-        ),
-        (
-            """
-            require_log_problem(problem, "sinusoidal", multiple=2)
-            """,
-            """
-            require_log_problem(problem, "sinusoidal", multiple=2)
-            wrong = problem.seq_k > 1 and problem.hdim > 2
-            """,
-        ),
-    ],
+    diff="""
+    + first_sin_q, first_cos_q = sin_q[0], cos_q[0]
+    + first_sin_k, first_cos_k = sin_k[0], cos_k[0]
+      dim = cint(0)
+      while dim < hdim:
+          if dim % 2 == 0:
+    -         a = q_row[dim] + sin_q[dim]
+    -         b = k_row[dim] + sin_k[dim]
+    +         a = q_row[dim] + first_sin_q
+    +         b = k_row[dim] + first_sin_k
+          else:
+    -         a = q_row[dim] + cos_q[dim]
+    -         b = k_row[dim] + cos_k[dim]
+    +         a = q_row[dim] + first_cos_q
+    +         b = k_row[dim] + first_cos_k
+
+      (attend,),
+    + defect="every pair has the first one's embedding" if problem.seq_k > 1 and problem.hdim > 2 else "",
+    """,
 )
 
 ablate(
@@ -83,51 +57,30 @@ ablate(
     "sinusoidal_v5_k_embedded",
     title="V5 with K embedded by its own kernel",
     change="K embedded once by its own kernel, from the tables; Q still for every key",
-    edits=[
-        (
-            """
-            from ..version import Kernel, Launch, Plan, Problem, register
-            """,
-            """
-            from ..version import Buffer, Kernel, Launch, Plan, Problem, register
-            from .separate_float4 import launch_embed
-            from .tables import sinusoidal_tables
-            """,
-        ),
-        ("position = float32(tile_start + key)\n", ""),
-        (
-            """
-            (a.x + fast_sin(float32(query) * freq.x)) * (b.x + fast_sin(position * freq.x))
-            + (a.y + fast_cos(float32(query) * freq.y)) * (b.y + fast_cos(position * freq.y))
-            + (a.z + fast_sin(float32(query) * freq.z)) * (b.z + fast_sin(position * freq.z))
-            + (a.w + fast_cos(float32(query) * freq.w)) * (b.w + fast_cos(position * freq.w))
-            """,
-            """
-            (a.x + fast_sin(float32(query) * freq.x)) * b.x
-            + (a.y + fast_cos(float32(query) * freq.y)) * b.y
-            + (a.z + fast_sin(float32(query) * freq.z)) * b.z
-            + (a.w + fast_cos(float32(query) * freq.w)) * b.w
-            """,
-        ),
-        (
-            """
-            args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-            """,
-            """
-            args=("q", "k_embedded", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-            """,
-        ),
-        (
-            """
-            attention_buffers(problem),
-            (attend,),
-            """,
-            """
-            attention_buffers(problem, k_embedded=Buffer(problem.kv_shape), **sinusoidal_tables(problem)),
-            (launch_embed(problem, "k", "k_embedded"), attend),
-            """,
-        ),
-    ],
+    diff="""
+    - from ..version import Plan, Problem, register
+    + from ..version import Buffer, Plan, Problem, register
+    + from .separate_float4 import launch_embed
+    + from .tables import sinusoidal_tables
+
+    - position = float32(tile_start + key)
+
+    - (a.x + fast_sin(float32(query) * freq.x)) * (b.x + fast_sin(position * freq.x))
+    - + (a.y + fast_cos(float32(query) * freq.y)) * (b.y + fast_cos(position * freq.y))
+    - + (a.z + fast_sin(float32(query) * freq.z)) * (b.z + fast_sin(position * freq.z))
+    - + (a.w + fast_cos(float32(query) * freq.w)) * (b.w + fast_cos(position * freq.w))
+    + (a.x + fast_sin(float32(query) * freq.x)) * b.x
+    + + (a.y + fast_cos(float32(query) * freq.y)) * b.y
+    + + (a.z + fast_sin(float32(query) * freq.z)) * b.z
+    + + (a.w + fast_cos(float32(query) * freq.w)) * b.w
+
+    - attend = block_per_query(attention, problem, "q k v out", online_layout(frequency=problem.hdim))
+    - return Plan(problem, attention_buffers(problem), (attend,), hazards=(reduction_race("attention"),))
+    + attend = block_per_query(attention, problem, "q k_embedded v out", online_layout(frequency=problem.hdim))
+    + buffers = attention_buffers(problem, k_embedded=Buffer(problem.kv_shape), **sinusoidal_tables(problem))
+    + steps = launch_embed(problem, "k", "k_embedded"), attend
+    + return Plan(problem, buffers, steps, hazards=(reduction_race("attention"),))
+    """,
 )
 
 ablate(
@@ -136,36 +89,14 @@ ablate(
     title="Hybrid V1 without embedding Q",
     change="the query goes to shared memory as it is; no table is read and nothing added",
     wrong_output=keys_embedded,
-    edits=[
-        (
-            """
-            a = ld4(q_row, dim)
-            s = ld4(sin, query * hdim + dim)
-            c = ld4(cos, query * hdim + dim)
-            st4(shared, EXTRA + dim, make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w))
-            """,
-            """
-            st4(shared, EXTRA + dim, ld4(q_row, dim))
-            """,
-        ),
-        (
-            """
-            (launch_embed(problem, "k", "k_embedded"), attend, SYNC),
-            """,
-            """
-            (launch_embed(problem, "k", "k_embedded"), attend, SYNC),
-            expected="wrong" if wrong else "ok",
-            defect="Q is not embedded" if wrong else "",
-            """,
-        ),
-        (
-            """
-            require_log_problem(problem, "sinusoidal")
-            """,
-            """
-            require_log_problem(problem, "sinusoidal")
-            wrong = problem.seq_k > 1
-            """,
-        ),
-    ],
+    diff="""
+    - a = ld4(q_row, dim)
+    - s = ld4(sin, query * hdim + dim)
+    - c = ld4(cos, query * hdim + dim)
+    - st4(shared, EXTRA + dim, make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w))
+    + st4(shared, EXTRA + dim, ld4(q_row, dim))
+
+      (launch_embed(problem, "k", "k_embedded"), attend, SYNC),
+    + defect="Q is not embedded" if problem.seq_k > 1 else "",
+    """,
 )

@@ -12,12 +12,13 @@ import math
 import numpy as np
 from numba import cuda, float32, int32
 
-from ..constants import FLOAT, FLOATS, THREADS, attention_buffers, require, require_log_problem, require_shared
-from ..device.cint import CINT, cint
+from ..constants import THREADS, require
+from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance, ld4
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import attention_buffers, block_per_query, require_log_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 from .atomics import LEAST_KEYS
 
 DOT_UNROLL = 4
@@ -110,12 +111,5 @@ def attention_atomics_float4(problem: Problem) -> Plan:
     require_log_problem(problem, "attention")
     require(problem.seq_k >= LEAST_KEYS, "seq_k", problem.seq_k, f"{LEAST_KEYS} keys or more")
     layout = SharedLayout(scores=problem.seq_k, block_max=1, block_sum=1)
-    require_shared(layout, problem)
-    launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
-        grid=(problem.batch * problem.heads * problem.seq_q,),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-        shared=layout,
-    )
+    launch = block_per_query(attention, problem, "q k v out", layout, flat=True)
     return Plan(problem, attention_buffers(problem), (launch, SYNC))

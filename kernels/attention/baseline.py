@@ -13,12 +13,13 @@ import math
 from numba import cuda, float32
 
 from ..checking.models import Array, scaled_scores, two_pass_unshared
-from ..constants import FLOAT, FLOATS, THREADS, attention_buffers, require_log_problem, require_shared
-from ..device.cint import CINT, cint
+from ..constants import THREADS
+from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import attention_buffers, block_per_query, require_log_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 DOT_UNROLL = 16
 PV_UNROLL = 4
@@ -107,20 +108,11 @@ def attention_baseline(problem: Problem) -> Plan:
     """Plan float32 attention without a mask; wrong for more than 32 keys. Raises: Unsupported."""
     require_log_problem(problem, "attention", multiple=1)
     layout = SharedLayout(scores=problem.seq_k, reduction=32)
-    require_shared(layout, problem)
-    kernel = Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,))
-    launch = Launch(
-        kernel,
-        grid=(problem.batch * problem.heads * problem.seq_q,),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-        shared=layout,
-    )
+    launch = block_per_query(attention, problem, "q k v out", layout, flat=True)
     wrong = problem.seq_k > 32
     return Plan(
         problem,
         attention_buffers(problem),
         (launch, SYNC),
-        expected="wrong" if wrong else "ok",
         defect="each warp normalises its 32 keys by its own maximum and sum" if wrong else "",
     )

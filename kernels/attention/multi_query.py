@@ -22,22 +22,13 @@ import numpy as np
 from numba import cuda, float32
 
 from ..checking.models import Array, scaled_scores, softmax
-from ..constants import (
-    FLOAT,
-    FLOATS,
-    OPT_IN_SHARED_LIMIT,
-    THREADS,
-    attention_buffers,
-    reduction_race,
-    require,
-    require_log_problem,
-    require_shared,
-)
-from ..device.cint import CINT, cint
+from ..constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS, require
+from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 QUERIES = 4
 LEAST_KEYS, MOST_KEYS = 4, 32
@@ -163,22 +154,13 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array, tile_bytes: int
     return np.sum([softmax(scores[..., keys]) @ v[..., keys, :] for keys in tiles], axis=0)
 
 
-def plan_tiles(block_k: int, problem: Problem) -> Plan:
+def plan_tiles(block_k: int, problem: Problem, limit: int = SHARED_LIMIT) -> Plan:
+    layout = tile_layout(block_k, problem)
     wrong = problem.seq_k > block_k
     return Plan(
         problem,
         attention_buffers(problem),
-        (
-            Launch(
-                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 4 + (FLOAT,)),
-                grid=(-(-problem.seq_q // QUERIES), problem.batch * problem.heads),
-                block=(THREADS,),
-                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, block_k, problem.softmax_scale),
-                shared=tile_layout(block_k, problem),
-            ),
-            SYNC,
-        ),
-        expected="wrong" if wrong else "ok",
+        (block_per_query(attention, problem, "q k v out", layout, block_k, queries=QUERIES, limit=limit), SYNC),
         defect=f"the softmaxes of tiles of {block_k} keys are added up, each normalised by itself" if wrong else "",
         hazards=(reduction_race("attention"),),
     )
@@ -221,5 +203,4 @@ def attention_multi_query_227k(problem: Problem) -> Plan:
     require_log_problem(problem, "attention")
     beside_tiles = SharedLayout(scores=QUERIES * MOST_KEYS, reduction=32).nbytes
     block_k = keys_that_fit(OPT_IN_SHARED_LIMIT - beside_tiles, problem)
-    require_shared(tile_layout(block_k, problem), problem, OPT_IN_SHARED_LIMIT)
-    return plan_tiles(block_k, problem)
+    return plan_tiles(block_k, problem, OPT_IN_SHARED_LIMIT)

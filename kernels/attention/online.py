@@ -12,22 +12,12 @@ import math
 from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
-from ..constants import (
-    BLOCK_K,
-    FLOAT,
-    FLOATS,
-    REDUCTION,
-    SCORES,
-    THREADS,
-    UNSHARED_DEFECT,
-    attention_buffers,
-    online_layout,
-    require_log_problem,
-)
-from ..device.cint import CINT, cint
+from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
-from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, online_layout, require_log_problem
+from ..version import SYNC, Plan, Problem, register
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -118,16 +108,6 @@ def attention_online(problem: Problem) -> Plan:
     return Plan(
         problem,
         attention_buffers(problem),
-        (
-            Launch(
-                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
-                grid=(problem.seq_q, problem.batch * problem.heads),
-                block=(THREADS,),
-                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-                shared=online_layout(),
-            ),
-            SYNC,
-        ),
-        expected="wrong" if wrong else "ok",
+        (block_per_query(attention, problem, "q k v out", online_layout()), SYNC),
         defect=UNSHARED_DEFECT if wrong else "",
     )

@@ -10,22 +10,12 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    BLOCK_K,
-    FLOAT,
-    FLOATS,
-    REDUCTION,
-    SCORES,
-    THREADS,
-    attention_buffers,
-    online_layout,
-    reduction_race,
-    require_log_problem,
-)
-from ..device.cint import CINT, cint
+from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance, ld4
-from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..version import SYNC, Launch, Plan, Problem, register
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -96,13 +86,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 def launch_attention(problem: Problem, q: str, k: str) -> Launch:
     """Attention of buffers `q` and `k` (and v) into out: one block a query row."""
-    return Launch(
-        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=(q, k, "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-        shared=online_layout(),
-    )
+    return block_per_query(attention, problem, f"{q} {k} v out", online_layout())
 
 
 @register(

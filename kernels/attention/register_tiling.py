@@ -18,23 +18,13 @@ import numpy as np
 from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
-from ..constants import (
-    BLOCK_K,
-    FLOAT,
-    FLOATS,
-    REDUCTION,
-    SCORES,
-    THREADS,
-    UNSHARED_DEFECT,
-    attention_buffers,
-    online_layout,
-    require_log_problem,
-)
+from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
 from ..device.cint import CINT, cint
 from ..device.local import local_array
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
-from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
+from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, online_layout, require_log_problem
+from ..version import SYNC, Buffer, Hazard, Plan, Problem, register
 
 OUTPUTS = 8
 COVERED = THREADS * OUTPUTS
@@ -159,17 +149,7 @@ def attention_register_tiling(problem: Problem) -> Plan:
     return Plan(
         problem,
         attention_buffers(problem, out=Buffer(problem.q_shape, init=partial(blank_output, problem))),
-        (
-            Launch(
-                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
-                grid=(problem.seq_q, problem.batch * problem.heads),
-                block=(THREADS,),
-                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-                shared=online_layout(),
-            ),
-            SYNC,
-        ),
-        expected="wrong" if wrong else "ok",
+        (block_per_query(attention, problem, "q k v out", online_layout()), SYNC),
         defect=UNSHARED_DEFECT + uncovered if wrong else "",
         hazards=(Hazard("uninitialised", "attention", "out", "the first tile, too, starts from the output in memory"),),
     )

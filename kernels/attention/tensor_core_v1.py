@@ -19,23 +19,13 @@ import math
 from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
-from ..constants import (
-    BLOCK_K,
-    FLOAT,
-    FLOATS,
-    OPT_IN_SHARED_LIMIT,
-    SHARED_LIMIT,
-    THREADS,
-    UNSHARED_DEFECT,
-    attention_buffers,
-    require_log_problem,
-    require_shared,
-)
+from ..constants import BLOCK_K, OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS
 from ..device.asm import mma_m16n8k8_tf32
-from ..device.cint import CINT, cint
+from ..device.cint import cint
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
-from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
+from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 
 COPIES = 16  # copies of the query: the rows of A
 STEP = 8  # dims of one mma
@@ -151,23 +141,12 @@ def plan_within(limit: int, problem: Problem) -> Plan:
     require_log_problem(problem, "attention", multiple=STEP)
     stride = problem.hdim + PADDING
     layout = SharedLayout(query=COPIES * stride, keys=BLOCK_K * stride, scores=BLOCK_K, reduction=32)
-    require_shared(layout, problem, limit)
     defects = ["each score is overwritten with 0, or is four times too large"] if problem.seq_k > 1 else []
     defects += [UNSHARED_DEFECT] if problem.seq_k > 32 or problem.hdim > 32 else []
     return Plan(
         problem,
         attention_buffers(problem),
-        (
-            Launch(
-                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,), max_threads=THREADS),
-                grid=(problem.seq_q, problem.batch * problem.heads),
-                block=(THREADS,),
-                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-                shared=layout,
-            ),
-            SYNC,
-        ),
-        expected="wrong" if defects else "ok",
+        (block_per_query(attention, problem, "q k v out", layout, max_threads=THREADS, limit=limit), SYNC),
         defect="; ".join(defects),
         hazards=(Hazard("race", "attention", "scores", "lanes 0, 8, 16 and 24 store different values for one key"),),
     )

@@ -16,21 +16,13 @@ import math
 from numba import cuda, float32
 
 from ..checking.models import Array, scaled_scores, softmax
-from ..constants import (
-    BLOCK_K,
-    FLOAT,
-    FLOATS,
-    THREADS,
-    attention_buffers,
-    reduction_race,
-    require_log_problem,
-    require_shared,
-)
+from ..constants import BLOCK_K, THREADS
 from ..device.asm import load_half2, store_half
-from ..device.cint import CINT, cint
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 QUERIES = 16
 SLICE = 128
@@ -172,27 +164,13 @@ def attention_tensor_core_v2(problem: Problem) -> Plan:
     """Plan float32 attention without a mask; wrong, by float16, for more than one key. Raises: Unsupported."""
     require_log_problem(problem, "attention")
     layout = SharedLayout(
-        queries=QUERIES * SLICE // 2,
-        keys=BLOCK_K * SLICE // 2,
-        scores=QUERIES * problem.seq_k,
-        reduction=32,
+        queries=QUERIES * SLICE // 2, keys=BLOCK_K * SLICE // 2, scores=QUERIES * problem.seq_k, reduction=32
     )
-    require_shared(layout, problem)
     wrong = problem.seq_k > 1
     return Plan(
         problem,
         attention_buffers(problem),
-        (
-            Launch(
-                Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
-                grid=(-(-problem.seq_q // QUERIES), problem.batch * problem.heads),
-                block=(THREADS,),
-                args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-                shared=layout,
-            ),
-            SYNC,
-        ),
-        expected="wrong" if wrong else "ok",
+        (block_per_query(attention, problem, "q k v out", layout, queries=QUERIES), SYNC),
         defect="Q and K rounded to float16" if wrong else "",
         hazards=(reduction_race("attention"),),
     )

@@ -11,20 +11,13 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    FLOAT,
-    FLOATS,
-    THREADS,
-    attention_buffers,
-    reduction_race,
-    require_log_problem,
-    require_shared,
-)
-from ..device.cint import CINT, cint
+from ..constants import THREADS
+from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.vector import advance, ld4
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 DOT_UNROLL = 4
 
@@ -111,18 +104,5 @@ def attention_two_pass_float4(problem: Problem) -> Plan:
     """Plan float32 attention without a mask. Raises: Unsupported."""
     require_log_problem(problem, "attention")
     layout = SharedLayout(scores=problem.seq_k, reduction=32)
-    require_shared(layout, problem)
-    kernel = Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,))
-    launch = Launch(
-        kernel,
-        grid=(problem.batch * problem.heads * problem.seq_q,),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-        shared=layout,
-    )
-    return Plan(
-        problem,
-        attention_buffers(problem),
-        (launch, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    launch = block_per_query(attention, problem, "q k v out", layout, flat=True)
+    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))

@@ -5,14 +5,12 @@ Only C++ has unroll pragmas, so these ablations change the controls and not the 
 
 from dataclasses import replace
 
-from ..ablations.ablate import INHERITED, replaced
+from ..ablations.ablate import INHERITED, patched
 from ..version import VERSIONS, CudaFunction, Launch, Plan, Problem, register
 
 
-def ablate_control(name: str, parent: str, *, baseline: str, title: str, change: str, old: str, new: str) -> None:
-    """Register `name`: the control `parent` with some lines of its attention kernel replaced; `old` occurs exactly
-    once.
-    """
+def ablate_control(name: str, parent: str, *, baseline: str, title: str, change: str, diff: str) -> None:
+    """Register `name`: the control `parent` with a diff of its attention kernel."""
     control = VERSIONS[parent]
     parent_plan = control.plan
 
@@ -21,7 +19,7 @@ def ablate_control(name: str, parent: str, *, baseline: str, title: str, change:
         assert isinstance(function, CudaFunction)
         if function.name != "attention":
             return launch
-        text = replaced(function.text, old, new)
+        text = patched(function.text, diff)
         return replace(launch, kernel=replace(launch.kernel, function=replace(function, text=text)))
 
     def plan(problem: Problem) -> Plan:
@@ -48,17 +46,10 @@ ablate_control(
     baseline="control_rope_separate",
     title="V7 in CUDA C++ without its break",
     change="no bounds test with a break in the dot product, so that the compiler may unroll it",
-    old="if (dim + 3 >= hdim)\n    break;\n",
-    new="",
-)
-ablate_control(
-    "control_sinusoidal_hybrid_v1_unroll_1",
-    "control_sinusoidal_hybrid_v1",
-    baseline="control_sinusoidal_separate_float4",
-    title="Hybrid V1 in CUDA C++, not unrolled",
-    change="the dot product is not unrolled, where it is unrolled by 4",
-    old="#pragma unroll 4\n",
-    new="#pragma unroll 1\n",
+    diff="""
+        - if (dim + 3 >= hdim)
+        -     break;
+    """,
 )
 ablate_control(
     "control_sinusoidal_hybrid_v1_unroll_2",
@@ -66,6 +57,8 @@ ablate_control(
     baseline="control_sinusoidal_separate_float4",
     title="Hybrid V1 in CUDA C++, unrolled by 2",
     change="the dot product is unrolled by 2, where it is unrolled by 4",
-    old="#pragma unroll 4\n",
-    new="#pragma unroll 2\n",
+    diff="""
+        - #pragma unroll 4
+        + #pragma unroll 2
+    """,
 )

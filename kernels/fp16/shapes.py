@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ..constants import MUST_BE, require, require_one_sequence
+from ..constants import MUST_BE, require
+from ..planning import require_one_sequence
 from ..version import Buffer, Problem
 
 HDIM = 64

@@ -12,7 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..checking.reference import rotate
-from ..constants import MUST_BE, attention_buffers, require
+from ..constants import MUST_BE, require
+from ..planning import attention_buffers
 from ..version import Plan, Problem, register
 from .one_graph import _compiled
 from .pytorch import PEER_TAKES, Tables, rope_tables

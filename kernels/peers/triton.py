@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from ..constants import attention_buffers, require
+from ..constants import require
+from ..planning import attention_buffers
 from ..version import Plan, Problem, Refusal, Unsupported, register
 from .pytorch import PEER_TAKES, Attention, Tables, require_positions, require_tile, rope_tables
 from .triton_kernels import attend, attend_by_slices, triton

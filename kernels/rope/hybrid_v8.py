@@ -7,8 +7,8 @@ Source: beyond the documents.
 
 from dataclasses import replace
 
-from ..constants import attention_buffers
 from ..flash.cluster import attend, require_problem
+from ..planning import attention_buffers
 from ..version import Buffer, Plan, Problem, register
 from .separate_v8 import launch_rotation
 from .v8 import ROPE, of_pairs, rates_buffer

@@ -7,9 +7,10 @@ Source: beyond the documents.
 
 from numba import cuda, int32, uint32
 
-from ..constants import FLOATS, INT, THREADS, UINT, attention_buffers, require
+from ..constants import FLOATS, INT, THREADS, UINT, require
 from ..device.vector import advance, ld4, st4
 from ..flash.cluster import attend, require_problem
+from ..planning import attention_buffers
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
 from .v8 import rates_buffer, rates_of, turned_by_odd, turns
 

@@ -12,26 +12,20 @@ import numpy as np
 from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, rotate_pairs, scaled_scores
-from ..constants import (
-    BLOCK_K,
-    EXTRA,
-    FLOAT,
-    FLOATS,
-    REDUCTION,
-    SCORES,
-    THREADS,
-    UNSHARED_DEFECT,
-    attention_buffers,
-    online_layout,
-    require_full_rotation,
-    require_log_problem,
-    require_shared,
-)
-from ..device.cint import CINT, cint
+from ..constants import BLOCK_K, EXTRA, REDUCTION, SCORES, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.trig import rotate
 from ..device.vector import advance
-from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+from ..planning import (
+    UNSHARED_DEFECT,
+    attention_buffers,
+    block_per_query,
+    online_layout,
+    require_full_rotation,
+    require_log_problem,
+)
+from ..version import SYNC, Plan, Problem, register
 from .tables import rope_tables
 
 
@@ -134,31 +128,11 @@ def rope_v1a(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims; wrong unless one warp holds all keys and dims. Raises: Unsupported."""
     require_log_problem(problem, "rope", multiple=2)
     require_full_rotation(problem)
-    layout = online_layout(query=problem.hdim)
-    require_shared(layout, problem)
     wrong = problem.seq_k > 32 or problem.hdim > 32
-    launch = Launch(
-        Kernel(attention, (FLOATS,) * 6 + (CINT,) * 3 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=(
-            "q",
-            "k",
-            "v",
-            "cos",
-            "sin",
-            "out",
-            problem.seq_q,
-            problem.seq_k,
-            problem.hdim,
-            problem.softmax_scale,
-        ),
-        shared=layout,
-    )
+    launch = block_per_query(attention, problem, "q k v cos sin out", online_layout(query=problem.hdim))
     return Plan(
         problem,
         attention_buffers(problem, **rope_tables(problem)),
         (launch, SYNC),
-        expected="wrong" if wrong else "ok",
         defect=UNSHARED_DEFECT if wrong else "",
     )

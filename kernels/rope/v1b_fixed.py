@@ -9,26 +9,20 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    BLOCK_K,
-    EXTRA,
-    FLOAT,
-    FLOATS,
-    REDUCTION,
-    SCORES,
-    THREADS,
+from ..constants import BLOCK_K, EXTRA, REDUCTION, SCORES, THREADS
+from ..device.cint import cint
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import rotate
+from ..device.vector import advance
+from ..planning import (
     attention_buffers,
+    block_per_query,
     online_layout,
     reduction_race,
     require_full_rotation,
     require_log_problem,
-    require_shared,
 )
-from ..device.cint import CINT, cint
-from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.trig import rotate
-from ..device.vector import advance
-from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+from ..version import SYNC, Plan, Problem, register
 from .tables import rope_tables
 
 
@@ -125,26 +119,7 @@ def rope_v1b(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
     require_log_problem(problem, "rope", multiple=2)
     require_full_rotation(problem)
-    layout = online_layout(query=problem.hdim)
-    require_shared(layout, problem)
-    launch = Launch(
-        Kernel(attention, (FLOATS,) * 6 + (CINT,) * 3 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=(
-            "q",
-            "k",
-            "v",
-            "cos",
-            "sin",
-            "out",
-            problem.seq_q,
-            problem.seq_k,
-            problem.hdim,
-            problem.softmax_scale,
-        ),
-        shared=layout,
-    )
+    launch = block_per_query(attention, problem, "q k v cos sin out", online_layout(query=problem.hdim))
     return Plan(
         problem,
         attention_buffers(problem, **rope_tables(problem)),

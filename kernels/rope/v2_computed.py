@@ -10,27 +10,20 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    BLOCK_K,
-    EXTRA,
-    FLOAT,
-    FLOATS,
-    FREQUENCY_BASE,
-    REDUCTION,
-    SCORES,
-    THREADS,
+from ..constants import BLOCK_K, EXTRA, FREQUENCY_BASE, REDUCTION, SCORES, THREADS
+from ..device.cint import cint
+from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.trig import fast_sincos, powf, rotate
+from ..device.vector import advance
+from ..planning import (
     attention_buffers,
+    block_per_query,
     online_layout,
     reduction_race,
     require_full_rotation,
     require_log_problem,
-    require_shared,
 )
-from ..device.cint import CINT, cint
-from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ..device.trig import fast_sincos, powf, rotate
-from ..device.vector import advance
-from ..version import SYNC, Kernel, Launch, Plan, Problem, register
+from ..version import SYNC, Plan, Problem, register
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -127,18 +120,5 @@ def rope_v2(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
     require_log_problem(problem, "rope", multiple=2)
     require_full_rotation(problem)
-    layout = online_layout(query=problem.hdim)
-    require_shared(layout, problem)
-    launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-        shared=layout,
-    )
-    return Plan(
-        problem,
-        attention_buffers(problem),
-        (launch, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    launch = block_per_query(attention, problem, "q k v out", online_layout(query=problem.hdim))
+    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))

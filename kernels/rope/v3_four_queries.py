@@ -11,24 +11,13 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    BLOCK_K,
-    FLOAT,
-    FLOATS,
-    FREQUENCY_BASE,
-    SCORES,
-    THREADS,
-    attention_buffers,
-    reduction_race,
-    require_full_rotation,
-    require_log_problem,
-    require_shared,
-)
-from ..device.cint import CINT, cint
+from ..constants import BLOCK_K, FREQUENCY_BASE, SCORES, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import attention_buffers, block_per_query, reduction_race, require_full_rotation, require_log_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 QUERIES = 4
 REDUCTION = QUERIES * BLOCK_K
@@ -157,17 +146,5 @@ def rope_v3(problem: Problem) -> Plan:
     require_log_problem(problem, "rope", multiple=2)
     require_full_rotation(problem)
     layout = SharedLayout(scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim)
-    require_shared(layout, problem)
-    launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
-        grid=(math.ceil(problem.seq_q / QUERIES), problem.batch * problem.heads),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-        shared=layout,
-    )
-    return Plan(
-        problem,
-        attention_buffers(problem),
-        (launch, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    launch = block_per_query(attention, problem, "q k v out", layout, queries=QUERIES)
+    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))

@@ -12,22 +12,13 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    FLOAT,
-    FLOATS,
-    FREQUENCY_BASE,
-    THREADS,
-    attention_buffers,
-    reduction_race,
-    require_full_rotation,
-    require_log_problem,
-    require_shared,
-)
-from ..device.cint import CINT, cint
+from ..constants import FREQUENCY_BASE, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import attention_buffers, block_per_query, reduction_race, require_full_rotation, require_log_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 SHARED_FLOATS = 10_000  # the log's limit for a block
 BLOCKS_K = (16, 8, 4)
@@ -151,23 +142,7 @@ def rope_v5(problem: Problem) -> Plan:
     require_full_rotation(problem)
     block_k = tile_keys(problem.hdim)
     layout = SharedLayout(
-        reduction=32,
-        query=problem.hdim,
-        inv_freq=problem.hdim // 2,
-        scores=block_k,
-        keys=block_k * problem.hdim,
+        reduction=32, query=problem.hdim, inv_freq=problem.hdim // 2, scores=block_k, keys=block_k * problem.hdim
     )
-    require_shared(layout, problem)
-    launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 4 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, block_k, problem.softmax_scale),
-        shared=layout,
-    )
-    return Plan(
-        problem,
-        attention_buffers(problem),
-        (launch, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    launch = block_per_query(attention, problem, "q k v out", layout, block_k)
+    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))

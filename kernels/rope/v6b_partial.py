@@ -9,22 +9,13 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    FLOAT,
-    FLOATS,
-    FREQUENCY_BASE,
-    SCORES,
-    THREADS,
-    attention_buffers,
-    reduction_race,
-    require_log_problem,
-    require_shared,
-)
-from ..device.cint import CINT, cint
+from ..constants import FREQUENCY_BASE, SCORES, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 BLOCK_K = 32
 TILE_DIM = 256
@@ -161,33 +152,7 @@ def rope_v6b(problem: Problem) -> Plan:
     """Plan float32 RoPE attention. Raises: Unsupported."""
     require_log_problem(problem, "rope", multiple=2)
     layout = SharedLayout(
-        scores=BLOCK_K,
-        reduction=32,
-        keys=BLOCK_K * TILE_DIM,
-        query=problem.hdim,
-        inv_freq=problem.rotary_dim // 2,
+        scores=BLOCK_K, reduction=32, keys=BLOCK_K * TILE_DIM, query=problem.hdim, inv_freq=problem.rotary_dim // 2
     )
-    require_shared(layout, problem)
-    launch = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 4 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=(
-            "q",
-            "k",
-            "v",
-            "out",
-            problem.seq_q,
-            problem.seq_k,
-            problem.hdim,
-            problem.rotary_dim,
-            problem.softmax_scale,
-        ),
-        shared=layout,
-    )
-    return Plan(
-        problem,
-        attention_buffers(problem),
-        (launch, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    launch = block_per_query(attention, problem, "q k v out", layout, problem.rotary_dim)
+    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))

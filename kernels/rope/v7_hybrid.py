@@ -12,26 +12,13 @@ import numpy as np
 from numba import cuda, float32
 
 from ..checking.models import Array, rotate_pairs, scaled_scores, softmax
-from ..constants import (
-    BLOCK_K,
-    EXTRA,
-    FLOAT,
-    FLOATS,
-    FREQUENCY_BASE,
-    REDUCTION,
-    SCORES,
-    THREADS,
-    attention_buffers,
-    online_layout,
-    reduction_race,
-    require_log_problem,
-    require_shared,
-)
-from ..device.cint import CINT, cint
+from ..constants import BLOCK_K, EXTRA, FREQUENCY_BASE, REDUCTION, SCORES, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4
-from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
+from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..version import SYNC, Buffer, Plan, Problem, register
 from .separate import launch_rotate, padded_tables, position_defect, position_hazards, token_positions
 
 
@@ -145,30 +132,12 @@ def rope_v7(problem: Problem) -> Plan:
     """Plan float32 RoPE attention; wrong where a position is not the token index modulo 64. Raises: Unsupported."""
     require_log_problem(problem, "rope")
     layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)
-    require_shared(layout, problem)
-    attend = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 4 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=(
-            "q",
-            "k_rotated",
-            "v",
-            "out",
-            problem.seq_q,
-            problem.seq_k,
-            problem.hdim,
-            problem.rotary_dim,
-            problem.softmax_scale,
-        ),
-        shared=layout,
-    )
+    attend = block_per_query(attention, problem, "q k_rotated v out", layout, problem.rotary_dim)
     defect = position_defect(problem)
     return Plan(
         problem,
         attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),
         (launch_rotate(problem, "k", "k_rotated"), attend, SYNC),
-        expected="wrong" if defect else "ok",
         defect=defect,
         hazards=(*position_hazards(problem), reduction_race("attention")),
     )

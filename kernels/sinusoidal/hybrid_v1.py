@@ -10,24 +10,12 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    BLOCK_K,
-    EXTRA,
-    FLOAT,
-    FLOATS,
-    REDUCTION,
-    SCORES,
-    THREADS,
-    attention_buffers,
-    online_layout,
-    reduction_race,
-    require_log_problem,
-    require_shared,
-)
-from ..device.cint import CINT, cint
+from ..constants import BLOCK_K, EXTRA, REDUCTION, SCORES, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance, ld4, make_float4, st4
-from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
+from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..version import SYNC, Buffer, Plan, Problem, register
 from .dot import HINT, unrolled_dot
 from .separate_float4 import launch_embed
 from .tables import sinusoidal_tables
@@ -122,26 +110,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
 def sinusoidal_hybrid_v1(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal")
-    layout = online_layout(query=problem.hdim)
-    require_shared(layout, problem)
-    attend = Launch(
-        Kernel(attention, (FLOATS,) * 6 + (CINT,) * 3 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=(
-            "q",
-            "k_embedded",
-            "v",
-            "sin",
-            "cos",
-            "out",
-            problem.seq_q,
-            problem.seq_k,
-            problem.hdim,
-            problem.softmax_scale,
-        ),
-        shared=layout,
-    )
+    attend = block_per_query(attention, problem, "q k_embedded v sin cos out", online_layout(query=problem.hdim))
     return Plan(
         problem,
         attention_buffers(problem, k_embedded=Buffer(problem.kv_shape), **sinusoidal_tables(problem)),

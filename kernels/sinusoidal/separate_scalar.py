@@ -10,21 +10,11 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    BLOCK_K,
-    FLOAT,
-    FLOATS,
-    REDUCTION,
-    SCORES,
-    THREADS,
-    attention_buffers,
-    online_layout,
-    reduction_race,
-    require_log_problem,
-)
+from ..constants import BLOCK_K, FLOATS, REDUCTION, SCORES, THREADS
 from ..device.cint import CINT, cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance
+from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
 from .tables import sinusoidal_tables
 
@@ -126,22 +116,7 @@ def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
 def sinusoidal_separate_scalar(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal", multiple=2)
-    attend = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=(
-            "q_embedded",
-            "k_embedded",
-            "v",
-            "out",
-            problem.seq_q,
-            problem.seq_k,
-            problem.hdim,
-            problem.softmax_scale,
-        ),
-        shared=online_layout(),
-    )
+    attend = block_per_query(attention, problem, "q_embedded k_embedded v out", online_layout())
     return Plan(
         problem,
         attention_buffers(
@@ -150,10 +125,6 @@ def sinusoidal_separate_scalar(problem: Problem) -> Plan:
             k_embedded=Buffer(problem.kv_shape),
             **sinusoidal_tables(problem),
         ),
-        (
-            launch_embed(problem, "q", "q_embedded"),
-            launch_embed(problem, "k", "k_embedded"),
-            attend,
-        ),
+        (launch_embed(problem, "q", "q_embedded"), launch_embed(problem, "k", "k_embedded"), attend),
         hazards=(reduction_race("attention"),),
     )

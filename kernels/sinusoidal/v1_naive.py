@@ -10,22 +10,12 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    BLOCK_K,
-    FLOAT,
-    FLOATS,
-    REDUCTION,
-    SCORES,
-    THREADS,
-    attention_buffers,
-    online_layout,
-    reduction_race,
-    require_log_problem,
-)
-from ..device.cint import CINT, cint
+from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance
-from ..version import Kernel, Launch, Plan, Problem, register
+from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..version import Plan, Problem, register
 from .tables import sinusoidal_tables
 
 
@@ -116,24 +106,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
 def sinusoidal_v1(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal", multiple=2)
-    attend = Launch(
-        Kernel(attention, (FLOATS,) * 6 + (CINT,) * 3 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=(
-            "q",
-            "k",
-            "v",
-            "sin",
-            "cos",
-            "out",
-            problem.seq_q,
-            problem.seq_k,
-            problem.hdim,
-            problem.softmax_scale,
-        ),
-        shared=online_layout(),
-    )
+    attend = block_per_query(attention, problem, "q k v sin cos out", online_layout())
     return Plan(
         problem,
         attention_buffers(problem, **sinusoidal_tables(problem)),

@@ -11,26 +11,13 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import (
-    BLOCK_K,
-    EXTRA,
-    FLOAT,
-    FLOATS,
-    FREQUENCY_BASE,
-    REDUCTION,
-    SCORES,
-    THREADS,
-    attention_buffers,
-    online_layout,
-    reduction_race,
-    require_log_problem,
-    require_shared,
-)
-from ..device.cint import CINT, cint
+from ..constants import BLOCK_K, EXTRA, FREQUENCY_BASE, REDUCTION, SCORES, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_cos, fast_sin, powf
 from ..device.vector import advance, ld4
-from ..version import Kernel, Launch, Plan, Problem, register
+from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..version import Plan, Problem, register
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -126,18 +113,5 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 def sinusoidal_v5(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal")
-    layout = online_layout(frequency=problem.hdim)
-    require_shared(layout, problem)
-    attend = Launch(
-        Kernel(attention, (FLOATS,) * 4 + (CINT,) * 3 + (FLOAT,)),
-        grid=(problem.seq_q, problem.batch * problem.heads),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_q, problem.seq_k, problem.hdim, problem.softmax_scale),
-        shared=layout,
-    )
-    return Plan(
-        problem,
-        attention_buffers(problem),
-        (attend,),
-        hazards=(reduction_race("attention"),),
-    )
+    attend = block_per_query(attention, problem, "q k v out", online_layout(frequency=problem.hdim))
+    return Plan(problem, attention_buffers(problem), (attend,), hazards=(reduction_race("attention"),))

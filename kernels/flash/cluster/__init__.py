@@ -6,8 +6,8 @@
 
 from typing import Any
 
-from ...constants import attention_buffers
 from ...limits import CLUSTERS_SINCE, EMULATED_TARGET, capability
+from ...planning import attention_buffers
 from ...version import Buffer, Launch, Plan, Problem, Unsupported
 from .card import SMS
 from .embedding import PLAIN, Embedding, require_problem

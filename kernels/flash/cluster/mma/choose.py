@@ -1,7 +1,8 @@
 """Which shape of the mma core serves a problem."""
 
-from ....constants import require, require_shared
+from ....constants import require
 from ....limits import EMULATED_TARGET, limits_of
+from ....planning import require_shared
 from ....version import Problem
 from ..card import SMS, resident
 from ..shape import GROUP, power_of_two, width_of

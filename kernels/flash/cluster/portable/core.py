@@ -14,8 +14,9 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ....constants import FLOAT, INT, UINT, require, require_shared
+from ....constants import FLOAT, INT, UINT, require
 from ....device.rows import ROWS
+from ....planning import require_shared
 from ....version import Kernel, Launch, Problem
 from ..embedding import Embedding
 from ..launch import Call
