@@ -3,7 +3,10 @@
 Findings are the sentences of the reference edition; on another card a badge says how that card compares.
 """
 
+import contextlib
 import inspect
+import io
+import textwrap
 from collections import Counter
 from typing import Any
 
@@ -98,6 +101,21 @@ def listing(*what: Any) -> None:
     sources = (each if isinstance(each, str) else inspect.getsource(each) for each in what)
     text = "\n\n".join(each.rstrip() + "\n" for each in sources)
     say(f"```python\n{text}```")
+
+
+def advice(arguments: str) -> None:
+    """Show the command `advise` with some arguments, and what it prints."""
+    from ..models import advice  # which loads what calls of the op load
+
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            advice.main(arguments.split())
+    except DataError as error:
+        printed.write(str(error))
+    command = textwrap.wrap(f"$ python -m analysis advise {arguments}", 70, break_on_hyphens=False)
+    lines = (textwrap.fill(line, 78, subsequent_indent="    ") for line in printed.getvalue().splitlines())
+    say("\n".join(["```text", " \\\n    ".join(command), *lines, "```"]))
 
 
 def badge(word: str) -> str:

@@ -1,24 +1,19 @@
 """Decode: time and error of a step by the number of keys, with raw keys that are rotated as they are read."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from kernels import Problem
-
 from ..evidence import Estimate, Evidence
 from ..evidence.origin import measured
-from ..findings import with_study
+from ..findings.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..measure.studies import LONGEST, SWEPT
 from ..models.fusion import right
 from ..tables.table import Missing
 from .style import NARROW, PALETTE, Plot, canvas, legend, log_ticks
 
-STUDY = "split_keys"
-RAW, UNROTATED = "rope_decode", "attention_decode"
 DTYPES = ("float32", "float16")
 
 
@@ -29,26 +24,20 @@ class Line(NamedTuple):
     look: dict[str, Any]
 
 
-GRAPH = {"float32": "torch_rope_one_graph", "float16": "torch_rope_half_one_graph"}
 LINES = (
-    Line("PyTorch, one graph, raw keys", GRAPH, True, {"color": PALETTE[1], "marker": "s"}),
+    Line("PyTorch, raw keys", GRAPH, True, {"color": PALETTE[1], "marker": "s"}),
     Line(
-        "the same, autotuned",
+        "PyTorch, autotuned",
         {dtype: f"{name}_autotuned" for dtype, name in GRAPH.items()},
         True,
         {"color": PALETTE[1], "marker": "*", "ls": "", "ms": 13, "mec": "0.15", "zorder": 4},
     ),
     Line("FlashInfer, raw keys", {"float16": "flashinfer_rope"}, True, {"color": PALETTE[3], "marker": "v"}),
-    Line("the same, rotated keys", {"float16": "flashinfer"}, False, {"color": PALETTE[3], "marker": "v", "ls": ":"}),
+    Line("FlashInfer, rotated keys", {"float16": "flashinfer"}, False, {"color": PALETTE[3], "marker": "v", "ls": ":"}),
     Line("cuDNN, rotated keys", {"float16": "torch_sdpa_half_cudnn"}, False, {"color": PALETTE[2], "marker": "^"}),
     Line("ours, rotated keys", dict.fromkeys(DTYPES, UNROTATED), False, {"color": PALETTE[4], "marker": "D"}),
     Line("ours, raw keys", dict.fromkeys(DTYPES, RAW), True, {"color": PALETTE[0], "marker": "o", "ms": 4}),
 )
-
-
-def step(dtype: str, keys: int, rotates: bool = True, heads: int = 32, kv_heads: int = 8) -> Problem:
-    raw = Problem("rope", 1, heads, kv_heads, 1, keys, 128, 128, dtype=dtype)
-    return raw if rotates else replace(raw, family="attention", rotary_dim=0, q_offset=0)
 
 
 def _times(e: Evidence, dtype: str) -> Iterator[tuple[str, str, int, Estimate]]:
@@ -64,7 +53,6 @@ def _times(e: Evidence, dtype: str) -> Iterator[tuple[str, str, int, Estimate]]:
 
 def decode_time(e: Evidence) -> Plot | Missing:
     """Time of a step by the number of keys, caches cold; below all, reading K and V."""
-    e = with_study(e, STUDY)
     rows = [
         (dtype, label, name, keys, us.value, us.low, us.high)
         for dtype in DTYPES
@@ -118,7 +106,6 @@ def decode_time(e: Evidence) -> Plot | Missing:
 
 def decode_error(e: Evidence) -> Plot | Missing:
     """Relative error of a step by the position of its query."""
-    e = with_study(e, STUDY)
     rows = []
     for dtype in DTYPES:
         drawn = [("ours", RAW), ("PyTorch, one graph", GRAPH[dtype]), ("FlashInfer", "flashinfer_rope")]

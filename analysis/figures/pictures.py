@@ -45,27 +45,40 @@ def sector() -> Plot:
 
 
 def blocks(e: Evidence) -> Plot | Missing:
-    """The blocks of V7 and of separate kernels at their load, wave by wave."""
-    sms, load = int(e.gpu["sms"]), matched(MAIN, e.gpu["sms"])
+    """The blocks of V7 and of separate kernels at their load, wave by wave: as high as the card has places."""
+    load = matched(MAIN, e.gpu["sms"])
     count, found = load.heads * load.seq_q, {name: held(e, name, MAIN.hdim)[MAIN.hdim] for name in (V7, SEPARATE)}
     if not all(found.values()):
         return Missing("make resources")
-    places = {name: int(each.value) for name, each in found.items()}
-    kinds = {"starts at once": DARK, "has to wait": LATE, "free": NONE}
-    spans = []
-    for words, name in (("V7", V7), ("separate", SEPARATE)):
-        first = min(count, places[name])
-        for wave, now, kind in zip(("first", "second"), (first, count - first), kinds):
-            for row in range(places[name] // sms):
-                busy = min(max(now - row * sms, 0), sms)
-                panel = f"{words}, {wave} wave: {now}"
-                spans += [Span(panel, row, 0, busy, kind), Span(panel, row, busy, sms - busy, "free")]
-    return _draw(
-        "blocks", "A few blocks too many cost a second wave", spans, kinds, (sms, max(places.values()) // sms),
-        (f"{sms} SMs", "blocks"),
-        f"The {count} blocks of attention with {load.heads} heads at head dim {MAIN.hdim}. {places[V7]} blocks of V7 "
-        f"fit on the card, and {places[SEPARATE]} of the separate kernel. Computed from the registers of both.",
-        computed("from the compiler's report"), ruled=False, height=3.3,
+    rows = []
+    for words, name in (("V7", V7), ("separate kernels", SEPARATE)):
+        places = int(found[name].value)
+        rows += [(words, wave, min(count - places * wave, places), places) for wave in range(-(-count // places))]
+    frame = pd.DataFrame(rows, columns=["kernel", "wave", "blocks", "places"])
+    title = "A few blocks too many cost a second wave"
+    with canvas(title, 1, 2, height=2.9, width=NARROW, sharey=True) as (figure, axes):
+        for axis, (words, mine) in zip(axes, frame.groupby("kernel", sort=False)):
+            axis.bar(mine["wave"], mine["places"], 0.94, color=NONE)
+            axis.bar(mine["wave"], mine["blocks"], 0.94, color=[LATE if wave else DARK for wave in mine["wave"]])
+            for wave, number in zip(mine["wave"], mine["blocks"]):
+                axis.text(wave, number + 12, str(number), ha="center", fontsize=9)
+            axis.set(xlim=(-0.55, frame["wave"].max() + 0.55), xticks=range(frame["wave"].max() + 1))
+            axis.set_xticklabels(["first", "second", "third"][: frame["wave"].max() + 1])
+            axis.set_title(words, loc="left", fontsize=9)
+            axis.grid(visible=False)
+        axes[0].set_ylabel("blocks on the card")
+        axes[0].set_xlabel("wave, one after the other", loc="left")
+        patches = [Patch(color=DARK, label="starts at once"), Patch(color=LATE, label="has to wait"),
+                   Patch(color=NONE, label="free place")]  # fmt: skip
+        figure.legend(handles=patches, loc="outside lower left", ncols=3, frameon=False, fontsize=8.5,
+                      handlelength=1.2, columnspacing=1)  # fmt: skip
+    return Plot(
+        "blocks", figure,
+        f"The {count} blocks of attention with {load.heads} heads at head dim {MAIN.hdim}. The card has places for "
+        f"{int(found[V7].value)} blocks of V7 and {int(found[SEPARATE].value)} of the separate kernel, by their "
+        "registers.",
+        "Bars of blocks by wave. All of V7 run in one wave; a few of the separate kernel's are left for a second.",
+        frame, computed("from the compiler's report"),
     )  # fmt: skip
 
 
@@ -89,7 +102,7 @@ def banks() -> Plot:
 
 def _draw(
     id: str, title: str, spans: Sequence[Span], kinds: Mapping[str, Any], size: tuple[int, int], axes: tuple[str, str],
-    caption: str, source: Source, columns: int = 2, ruled: bool = True, height: float = 3.0,
+    caption: str, source: Source, columns: int = 2, height: float = 3.0,
 ) -> Plot:  # fmt: skip
     """Panels of cells, `size` columns by rows, the first row on top; `axes`: what a column is, what a row is."""
     frame = pd.DataFrame(span for span in spans if span.length)
@@ -100,8 +113,7 @@ def _draw(
             mine = frame[frame["panel"] == panel]
             colours = [kinds[kind] for kind in mine["kind"]]
             axis.barh(mine["row"], mine["length"], 0.86, left=mine["start"], color=colours, lw=0)
-            if ruled:
-                axis.vlines(range(1, size[0]), -0.5, size[1] - 0.5, color="white", lw=1)
+            axis.vlines(range(1, size[0]), -0.5, size[1] - 0.5, color="white", lw=1)
             axis.set(xlim=(0, size[0]), ylim=(size[1] - 0.5, -0.5), xticks=[], yticks=[])
             axis.set_title(panel, loc="left", fontsize=9)
         parts[-columns].set_xlabel(across, loc="left", fontsize=8.5)

@@ -4,7 +4,6 @@ import pandas as pd
 
 from ..evidence import Evidence
 from ..evidence.origin import measured
-from ..findings import with_study
 from ..findings.tensor_cores import REPORT
 from ..tables.table import Missing
 from .style import NARROW, PALETTE, Plot, canvas, log_ticks
@@ -24,8 +23,7 @@ RUNGS = (  # in words, version
 
 def tensor_cores(e: Evidence) -> Plot | Missing:
     """Time of Phase 4, of it with tensor cores, of the four steps of Phase 7, and of two libraries."""
-    here = with_study(e, STUDY)
-    found = [(words, name, here.time(name, STUDY, problem=REPORT)[REPORT]) for words, name in RUNGS]
+    found = ((words, name, e.time(name, STUDY, problem=REPORT)[REPORT]) for words, name in RUNGS)
     rows = [(words, name, us.value, us.low, us.high) for words, name, us in found if us]
     if not rows:
         return Missing.study(STUDY)
@@ -49,5 +47,5 @@ def tensor_cores(e: Evidence) -> Plot | Missing:
         "Bars of time on a logarithmic axis. Tensor cores make Phase 4 several times as fast, scores in registers as "
         "much again, both products and copies ahead go below the libraries; wgmma is level with them.",
         frame,
-        measured(here, STUDY),
+        measured(e, STUDY),
     )

@@ -11,34 +11,32 @@ from kernels.flash.cluster import CLUSTERS_SINCE
 from kernels.limits import EMULATED_TARGET, capability
 
 from ..evidence import Evidence
-from ..evidence.origin import computed, measured_on
-from ..findings import AUDITED, committed
+from ..evidence.origin import computed
 from ..measure.studies import MAIN
-from ..models.steps import CUTS, cuts, shapes
 from .style import NARROW, PALETTE, Plot, canvas
 
 SHOWN = 4  # slices that are drawn of a head dim
-INK, SOFT, TURNED = "0.15", "0.4", "#a35c00"
+INK, SOFT = "0.15", "0.4"
 COPY, WORK, ROTATE = "#d9dde1", "#d7e6f5", "#f3cf9b"  # what boxes of the timeline are filled with
 ARROW = {"arrowstyle": "-|>", "color": INK, "lw": 1.2}
 STEPS = (  # where a number stands, its arrow, what it means
-    ((1.62, 2.6), ((1.3, 2.6), (1.95, 2.6)), "Each block rotates its slices of Q and K and multiplies them."),
-    ((2.5, 1.75), ((2.5, 2.0), (2.5, 1.5)), "It sends each part of a score to the block that owns the row."),
-    ((1.85, 1.0), None, "The owner adds the parts up and computes the softmax."),
-    ((1.62, 0.15), ((1.95, 0.45), (1.3, -0.1)), "It sends the weights to all blocks."),
+    ((1.64, 2.1), ((1.36, 2.1), (1.95, 2.1)), "Each block rotates its slices of Q and K and multiplies them."),
+    ((2.45, 1.7), ((2.45, 1.95), (2.45, 1.45)), "It sends each part of a score to the block that owns the row."),
+    ((3.12, 0.98), None, "The owner adds the parts up and computes the softmax."),
+    ((1.62, 0.2), ((1.95, 0.5), (1.3, -0.05)), "It sends the weights to all blocks."),
     ((1.62, -0.35), ((1.3, -0.35), (1.95, -0.35)), "Each multiplies them by its slice of V, and stores."),
 )
 
 
-def _matrix(axis: Axes, x: float, y: float, height: float, name: str, rotated: str = "") -> None:
+def _matrix(axis: Axes, x: float, y: float, height: float, name: str) -> None:
     """A matrix cut along the head dim: a slice for each block."""
     for i in range(SHOWN):
         axis.add_patch(Rectangle((x + 0.3 * i, y), 0.3, height, fc=PALETTE[i], ec="white", lw=1.5))
-    _name(axis, x, y + height, name + rotated, TURNED if rotated else INK)
+    _name(axis, x, y + height, name)
 
 
-def _name(axis: Axes, x: float, y: float, words: str, color: str = INK) -> None:
-    axis.text(x, y + 0.04, words, ha="left", va="bottom", fontsize=8.5, color=color)
+def _name(axis: Axes, x: float, y: float, words: str) -> None:
+    axis.text(x, y + 0.04, words, ha="left", va="bottom", fontsize=8.5, color=INK)
 
 
 def v8_idea(e: Evidence) -> Plot:
@@ -54,15 +52,16 @@ def v8_idea(e: Evidence) -> Plot:
         axis.axis("off")
         axis.add_patch(Rectangle((-0.15, -1.0), 3.5, 4.35, fill=False, ec=SOFT, lw=1.2, ls="--"))
         axis.text(-0.05, -0.95, "one cluster; a colour is a block", va="bottom", fontsize=8.5, color=SOFT)
-        _matrix(axis, 0.0, 2.4, 0.4, f"Q, {shape.queries} rows", ", rotated once")
-        _matrix(axis, 0.0, 1.05, 0.85, f"K, {problem.seq_k} rows", ", rotated by each cluster")
+        _matrix(axis, 0.0, 2.45, 0.4, f"Q, {shape.queries} rows")
+        _matrix(axis, 0.0, 1.2, 0.85, f"K, {problem.seq_k} rows")
+        axis.plot([1.28, 1.34, 1.34, 1.28], [2.85, 2.85, 1.2, 1.2], color=INK, lw=1.2)
         _matrix(axis, 0.0, -0.6, 0.85, f"V, {problem.seq_k} rows")
         _matrix(axis, 2.0, -0.55, 0.4, f"output, {shape.queries} rows")
         for i in range(SHOWN):
-            part = Rectangle((2.0 + 0.1 * i, 2.35 - 0.1 * i), 0.62, 0.42, ec="white", lw=1.5, fc=PALETTE[i])
+            part = Rectangle((2.0 + 0.1 * i, 2.38 - 0.1 * i), 0.62, 0.42, ec="white", lw=1.5, fc=PALETTE[i])
             axis.add_patch(part)
             axis.add_patch(Rectangle((2.0, 1.25 - 0.2 * i), 0.92, 0.16, fc=PALETTE[i], ec="white", lw=0.8))
-        _name(axis, 2.0, 2.77, "parts of scores")
+        _name(axis, 2.0, 2.8, "parts of scores")
         axis.text(2.0, 0.58, "scores, then weights", va="top", fontsize=8.5, color=INK)
         for number, (at, arrow, words) in enumerate(STEPS, 1):
             if arrow:
@@ -78,9 +77,8 @@ def v8_idea(e: Evidence) -> Plot:
     return Plot(
         "v8-idea",
         figure,
-        f"Each block holds {shape.width} of {problem.hdim} dims; {SHOWN} of {shape.cluster} slices are drawn. Scores "
-        "and weights go from shared memory to shared memory. In short sequences nothing rotated goes through global "
-        "memory.",
+        f"Each block holds {shape.width} of {problem.hdim} dims; {SHOWN} of {shape.cluster} slices are drawn. Q "
+        "is rotated once, and K once in each cluster. Scores and weights go from shared memory to shared memory.",
         f"Diagram: Q, K and V are cut along the head dim, a slice for each of {shape.cluster} blocks. Each block "
         "multiplies its slices of Q and K; the parts are summed by the owners of the rows, and the weights go to all.",
         frame,
@@ -99,22 +97,13 @@ WARPS = (
 WAITS = (("waits for K", 1.7, 0.7), ("waits for parts", 4.4, 0.7), ("waits for weights", 6.4, 0.7))
 COPIES = (("copy K", 0.2, 2.2, COPY), ("copy V", 4.4, 2.7, COPY))
 SENT = (("parts of scores,\nto their owners", 4.4), ("weights, to all", 6.4))
-COSTS = (  # where they stand, the part left out, what it is called
-    (0.85, "no_embedding", "rotations"),
-    (3.2, "no_scores", "Q·K"),
-    (8.0, "no_output", "weights·V"),
-)
 
 
-def v8_tile(e: Evidence) -> Plot:
-    """What one block does when, with the times of its parts, of the audited card where this one has not all of them."""
-    of = e if len(cuts(shapes(e))) > len(CUTS) else committed(AUDITED)
-    searched = shapes(of)
-    parts, source = cuts(searched), measured_on(of.card, searched[["run", "commit"]].to_dict("records"))
-    us = parts.set_index("part")["median_us"]
+def v8_tile() -> Plot:
+    """What one block does when, and what it sends to others: drawn, not measured."""
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
-    with canvas("Most of a tile's time is copying and waiting", height=4.8, width=NARROW) as (figure, (axis,)):
-        axis.set(xlim=(0, 4), ylim=(10.5, -0.9))
+    with canvas("A block waits three times", height=4.4, width=NARROW) as (figure, (axis,)):
+        axis.set(xlim=(0, 4), ylim=(9.8, -0.9))
         axis.axis("off")
         for lane, x, width, boxes in (("copies", 0, 0.8, COPIES), ("warps", 0.9, 1.55, WARPS)):
             axis.text(x + width / 2, -0.4, lane, color=SOFT, **middle)
@@ -124,24 +113,18 @@ def v8_tile(e: Evidence) -> Plot:
         for name, start, length in WAITS:
             axis.add_patch(Rectangle((0.9, start), 1.55, length, fc="white", ec="0.75", lw=0.8, hatch="////"))
             axis.text(1.68, start + length / 2, name, bbox={"fc": "white", "ec": "none", "pad": 1}, **middle)
-        axis.text(2.6, -0.4, "saved without it", va="center", fontsize=8.5, color=SOFT)
+        axis.text(2.6, -0.4, "to other blocks", va="center", fontsize=8.5, color=SOFT)
         for name, start in SENT:
             axis.annotate("", (2.85, start), (2.45, start), arrowprops={**ARROW, "color": PALETTE[3]})
             axis.text(2.9, start, name, va="center", fontsize=8.5, color=PALETTE[3])
-        for y, cut, name in COSTS:
-            saved = f"{name}: {us['the kernel'] - us[CUTS[cut]]:.2f} µs"
-            axis.text(2.6, y, saved, va="center", fontsize=8.5)
-        left = f"{us[CUTS['copies_alone']]:.1f} of {us['the kernel']:.1f} µs"
-        axis.text(0, 10.2, f"copies and exchanges alone: {left}", va="center", fontsize=9, fontweight="bold")
+    parts = pd.DataFrame([*WARPS, *COPIES], columns=["step", "start", "length", "color"])
     return Plot(
         "v8-tile",
         figure,
-        "Drawn from the order of the kernel, downwards, not to scale. Right, in orange: what is sent to other "
-        "blocks; in black: the time saved if that step is left out.",
+        "One tile, downwards, drawn from the order of the kernel and not to scale. Orange boxes rotate.",
         "Timeline of one block: load and rotate Q while K is copied, multiply Q and K, send parts of the scores, "
         "softmax of its own rows, send the weights, multiply them by V, store. It waits three times: for K, for the "
         "parts, for V and the weights.",
-        parts,
-        computed("drawn") + source,
-        true_of=committed(AUDITED).card,
+        parts[["step", "start", "length"]],
+        computed("drawn"),
     )

@@ -31,7 +31,7 @@ def wave(e: Evidence) -> Plot | Missing:
     frame = pd.DataFrame(rows, columns=names).sort_values(["hdim", "heads"])
     most = frame["heads"].max() + 0.6
     v7, separate = (held(e, name, MAIN.hdim)[MAIN.hdim].value / MAIN.seq_q for name in (V7, SEPARATE))
-    theirs = {"their\nshapes": MAIN.heads, "their\nload": matched(MAIN, e.gpu["sms"]).heads}
+    theirs = {"their shapes": MAIN.heads, "their load": matched(MAIN, e.gpu["sms"]).heads}
     with canvas("V7 wins in two windows of heads", height=3.5, width=NARROW) as (figure, (axis,)):
         for count in range(1, round(most / separate) + 1):
             if separate * count < min(v7 * count, most):
@@ -42,9 +42,7 @@ def wave(e: Evidence) -> Plot | Missing:
         axis.axhline(1, color="black", lw=1)
         for words, heads in theirs.items():
             axis.axvline(heads, color="0.3", lw=1, ls=":")
-            left = {"x": heads + 0.2, "y": frame["speedup"].max(), "ha": "left"}
-            right = {"x": heads - 0.2, "y": frame["speedup"].min(), "ha": "right"}
-            axis.text(s=words, va="center", fontsize=8.5, **(left if heads == MAIN.heads else right))
+            axis.text(heads, 1.01, words, ha="center", fontsize=8.5, transform=axis.get_xaxis_transform())
         axis.set_xlim(1.5, most)
         axis.set_xlabel("heads of 64 queries", loc="left")
         axis.set_ylabel("speedup of V7 (above 1: faster)")

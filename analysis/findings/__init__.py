@@ -84,11 +84,6 @@ def committed(card: str) -> Evidence:
     return Evidence.load(DATA / "measured" / card)
 
 
-def with_study(e: Evidence, study: str) -> Evidence:
-    """The card at hand where it has the study, else the reference."""
-    return e if e.study(study) else committed(REFERENCE)
-
-
 FINDINGS: dict[str, Finding] = {}
 
 

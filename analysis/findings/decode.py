@@ -1,16 +1,29 @@
 """Decode: RoPE on the read of a cache of raw keys."""
 
+from dataclasses import replace
+
 from kernels import Problem
 
 from ..claims.rope import DECODING
 from ..evidence import Estimates, Evidence
-from ..figures.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..measure.studies import FLASHINFER, LONGEST, SWEPT
 from . import Says, checks, faster, finding, not_slower, numbers, of_values
 from .common import times
 
-COLD, CUDNN = "device_cold", "torch_sdpa_half_cudnn"
+STUDY, COLD = "split_keys", "device_cold"  # the other layers of a model have passed through L2 between two steps
+RAW, UNROTATED, CUDNN = "rope_decode", "attention_decode", "torch_sdpa_half_cudnn"
+GRAPH = {"float32": "torch_rope_one_graph", "float16": "torch_rope_half_one_graph"}
 MANY, FEWER = 16384, 4096  # keys
+
+
+def unrotated(problem: Problem) -> Problem:
+    """The step without RoPE, from keys that are rotated already."""
+    return replace(problem, family="attention", rotary_dim=0, q_offset=0)
+
+
+def step(dtype: str, keys: int, rotates: bool = True, heads: int = 32, kv_heads: int = 8) -> Problem:
+    raw = Problem("rope", 1, heads, kv_heads, 1, keys, 128, 128, dtype=dtype)
+    return raw if rotates else unrotated(raw)
 
 
 def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ...] = SWEPT) -> Estimates:
@@ -25,8 +38,8 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
 
 @finding(
     "decode-hybrid",
-    """With V8's attention [the guess is wrong](claims.html#C-28): with few queries and many keys of 128 dims a hybrid
-is at most {most:faster} faster than separate kernels.""",
+    """A hybrid rotates Q inside attention, and one query is next to nothing: with 128 dims it is at most {most:faster}
+faster than separate kernels with the same attention. So [the guess is wrong](claims.html#C-28).""",
 )
 def hybrid(e: Evidence) -> Says:
     shapes = [Problem("rope", 1, n, n, seq_q, seq_k, 128, rotated) for n, seq_q, seq_k, rotated in DECODING]
@@ -36,68 +49,48 @@ def hybrid(e: Evidence) -> Says:
 
 @finding(
     "decode-free",
-    """Rotating the keys adds nothing to these times in float32, and {half:slower} in float16, where there is less to
-read.""",
+    """With {keys:,} keys in float32 the rotation adds nothing to the time. In float16, where there is half as much to
+read, it adds {half:slower}; with fewer keys the wait is shorter, and it adds up to {most:slower}.""",
 )
 def free(e: Evidence) -> Says:
-    cost, half = (rival(e, dtype, UNROTATED, False, (MANY, 131_072)) for dtype in ("float32", "float16"))
-    return numbers(half=half.at(MANY)), checks(not_slower(cost), of_values(half > 0.95))
+    cost = rival(e, "float32", UNROTATED, False, (MANY, max(SWEPT)))
+    half = rival(e, "float16", UNROTATED, False)
+    few, many = (half.at(keys) for keys in (min(SWEPT), max(SWEPT)))
+    return numbers(keys=MANY, half=half.at(MANY), most=half.slowest), checks(
+        not_slower(cost), of_values(half.at(MANY) > 0.95), few < 1, of_values(few < many), half.slowest < half.at(MANY)
+    )
 
 
 @finding(
     "decode-rivals",
-    """PyTorch, with RoPE and attention compiled as one graph, takes {graph:.1} as long in float32, and {narrow:.1} as
-long in float16. With autotuning, timed at {few:,} keys only, it takes {tuned:.1} as long in float32. cuDNN in float16,
-although its keys are rotated already, is never faster from memory.""",
+    """PyTorch, which compiles RoPE and attention as one graph, takes {graph:.1} as long in float32 and {narrow:.1} as
+long in float16. With autotuning, which we timed with {few:,} keys, it takes {tuned:.1} as long in float32.""",
 )
 def rivals(e: Evidence) -> Says:
     graph, narrow = (rival(e, dtype, GRAPH[dtype], True) for dtype in ("float32", "float16"))
-    cudnn = rival(e, "float16", CUDNN, False)
     tuned = rival(e, "float32", f"{GRAPH['float32']}_autotuned", True, (FEWER,))
     shown = {"graph": times(graph.at(MANY)), "narrow": times(narrow.at(MANY)), "tuned": times(tuned)}
-    return numbers(**shown, few=FEWER), checks(
-        faster(graph), faster(narrow), faster(tuned), of_values(not_slower(cudnn))
-    )
+    return numbers(**shown, few=FEWER), checks(faster(graph), faster(narrow), faster(tuned))
 
 
 @finding(
     "decode-flashinfer",
-    """FlashInfer also rotates raw keys as it reads them, but every query head rotates them again. In float16 it takes
-{raw:.1} as long as ours, and rotating makes it {cost:.1} as slow as it is on rotated keys.""",
+    """FlashInfer is made for such caches, and rotates raw keys as it reads them. But every query head rotates them
+again, and that makes it {cost:.1} as slow as it is on rotated keys. In float16 it takes {raw:.1} as long as ours.""",
 )
 def flashinfer(e: Evidence) -> Says:
-    raw = rival(e, "float16", FLASHINFER[0], True)
-    plain = rival(e, "float16", FLASHINFER[1], False)
+    raw, plain = rival(e, "float16", FLASHINFER[0], True), rival(e, "float16", FLASHINFER[1], False)
     cost = raw.at(MANY) / plain.at(MANY)
-    return numbers(raw=times(raw.at(MANY)), cost=times(cost)), checks(faster(raw), faster(cost))
-
-
-@finding(
-    "decode-step",
-    """A step over {keys:,} keys takes {single} in float32 and {half} in float16.""",
-)
-def one_step(e: Evidence) -> Says:
-    wide, narrow = (step(dtype, MANY) for dtype in ("float32", "float16"))
-    single, half = (e.time(RAW, STUDY, COLD, problem=problem)[problem] for problem in (wide, narrow))
-    return numbers(keys=MANY, single=f"{single.value:.0f} µs", half=f"{half.value:.0f} µs"), checks(
-        faster(Estimates({MANY: single / half}, "×"))
+    cudnn = rival(e, "float16", CUDNN, False)  # of which the chapter says that it is not faster from memory
+    return numbers(raw=times(raw.at(MANY)), cost=times(cost)), checks(
+        faster(raw), faster(cost), of_values(not_slower(cudnn))
     )
 
 
 @finding(
-    "decode-short",
-    """The fewer keys, the shorter the wait that hides the rotation: in float16 it costs up to {most:slower}.""",
-)
-def short(e: Evidence) -> Says:
-    half = rival(e, "float16", UNROTATED, False)
-    few, many = (half.at(keys) for keys in (min(SWEPT), max(SWEPT)))
-    return numbers(most=half.slowest), checks(few < 1, of_values(few < many))
-
-
-@finding(
     "decode-error",
-    """At position {last:,} the relative error in float32 is still below a millionth. With angles that are a float32
-product of position and frequency, as in most models, it is {drift}.""",
+    """At position {last:,} the relative error in float32 is still below a millionth. Most models take the angle as a
+float32 product of position and frequency, and come to {drift}.""",
 )
 def error(e: Evidence) -> Says:
     far = step("float32", LONGEST[4], heads=4, kv_heads=1)

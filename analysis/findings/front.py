@@ -43,8 +43,8 @@ def wave(e: Evidence) -> Says:
 
 @finding(
     "front-v8",
-    """**[RoPE can be fused.](v8.html)** In V8, which is ours, blocks share the head dim. It is {fused:.1} as fast as
-separate kernels with its attention; less if all dims are rotated.""",
+    """**[RoPE can be fused.](v8.html)** In our V8 blocks share the head dim. With the same attention, fused is
+{fused:.1} as fast as separate; less if all dims are rotated.""",
 )
 def v8(e: Evidence) -> Says:
     fused, hybrid = (over(e, (MAIN,), (name,)) for name in (SEPARATE_V8, HYBRID))
@@ -56,8 +56,8 @@ def v8(e: Evidence) -> Says:
 
 @finding(
     "front-sure",
-    """**[How sure?](method.html)** Such ratios, on the GPU alone, are known to within {half}. Not measured: the
-authors' card. The shapes above are theirs: few tokens, huge heads.""",
+    """**[How sure?](method.html)** The ratios above are known to within {half}. Not measured: the
+authors' card. The shapes are theirs: few tokens, huge heads.""",
 )
 def sure(e: Evidence) -> Says:
     gains = [e.speedup(name, over=base, hdim=DIMS) for name, base in ((V5, FLOAT4), (V5, SCALAR), (V7, SEPARATE))]

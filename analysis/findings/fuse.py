@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from kernels import Problem
@@ -11,39 +10,13 @@ from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.interval import TIE
 from ..measure.studies import FUSIONS, HALF_PEERS, NAIVE
 from ..models import fusion
-from ..models.advice import many_heads, short
-from ..record.text import number
+from ..models.advice import CORE_KEYS, MANY_HEADS, many_heads, short
 from . import Says, checks, faster, finding, numbers, of_values
 from .common import right, times
+from .decode import COLD, RAW, UNROTATED, unrotated
 
 FULL, HYBRID, SEPARATE = FUSIONS
-COLD = "device_cold"  # decode: the other layers of a model have passed through L2 between two steps
-DECODE, UNROTATED = "rope_decode", "attention_decode"
 PYTORCH = ("torch_rope_half_cudnn", "torch_rope_half_flash")  # RoPE as one compiled kernel before each
-LLAMA = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)
-
-
-def prefill(problem: Problem) -> bool:
-    """Whether it has many heads, and more queries and keys than where full fusion is fastest."""
-    return many_heads(problem) and problem.seq_q > 64 and max(problem.seq_q, problem.seq_k) > 256
-
-
-def many_but_prefill(problem: Problem) -> bool:
-    return many_heads(problem) and not prefill(problem)
-
-
-def problems(e: Evidence, of: Callable[[Problem], bool]) -> list[Problem]:
-    """Those of the map. Raises: NotMeasured of none."""
-    found = [problem for problem in e.study("map").problems("rope") if of(problem)]
-    if not found:
-        raise NotMeasured("the map is not measured: `make measure STUDY=map`")
-    return found
-
-
-def gains(e: Evidence, over: str) -> Estimates:
-    """How much faster full fusion is than another version on the map, where both were timed right."""
-    chosen = problems(e, lambda problem: right(e, "map", problem, over, FULL))
-    return e.speedup(FULL, over=over, study="map", problem=chosen).known
 
 
 class Outcomes(NamedTuple):
@@ -53,50 +26,56 @@ class Outcomes(NamedTuple):
     tied: int
     lost: int
 
-    @property
-    def problems(self) -> int:
-        return sum(self)
+
+def long_prompt(problem: Problem) -> bool:
+    """Whether it has many heads, and more queries and keys than where full fusion is fastest."""
+    return many_heads(problem) and problem.seq_q > 64 and max(problem.seq_q, problem.seq_k) > 256
+
+
+def short_prompt(problem: Problem) -> bool:
+    return many_heads(problem) and not long_prompt(problem)
 
 
 def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
     """How full fusion does against the hybrid and separate kernels of its core. Raises: NotMeasured."""
-    winners = [fusion.winners(e, problem) for problem in problems(e, of)]
+    winners = [fusion.winners(e, problem) for problem in e.study("map").problems("rope") if of(problem)]
     found = Counter(fusion.outcome(each) for each in winners if each)
+    if not found:
+        raise NotMeasured("the map is not measured: `make measure STUDY=map`")
     return Outcomes(found[fusion.ALONE], found[fusion.TIES], found[fusion.LOSES])
 
 
-def beside(gain: Estimates | Iterable[Estimate]) -> Outcomes:
+def beside(gains: Iterable[Estimate]) -> Outcomes:
     """Of speedups over one rival, by their values."""
-    values = [each.value for each in (gain.values() if isinstance(gain, Estimates) else gain) if each]
-    won, lost = (sum(map(beyond, values)) for beyond in (lambda x: x > TIE, lambda x: x < 1 / TIE))
+    values = [each.value for each in gains if each]
+    won, lost = sum(value > TIE for value in values), sum(value < 1 / TIE for value in values)
     return Outcomes(won, len(values) - won - lost, lost)
 
 
-def unrotated(problem: Problem) -> Problem:
-    """The step without RoPE, from keys that are rotated already."""
-    return replace(problem, family="attention", rotary_dim=0, q_offset=0)
-
-
-def rotating_costs(e: Evidence, half: bool) -> Estimates:
+def rotating_costs(e: Evidence, half: bool) -> list[Estimate]:
     """How many times as fast as without RoPE the decode kernel is, from keys that are rotated already: 1 is free."""
-    found: dict[Problem, Estimate] = {}
+    found = []
     for step in e.study("split_keys").problems("rope"):
         if step.cache == "none" and (step.dtype != "float32") == half:
-            with_rope = e.time(DECODE, "split_keys", COLD, problem=step)[step]
-            without = e.time(UNROTATED, "split_keys", COLD, problem=unrotated(step))[unrotated(step)]
-            if with_rope and without:
-                found[step] = without / with_rope
-    if not found:
+            plain = unrotated(step)
+            without, rotating = (
+                e.time(name, "split_keys", COLD, problem=problem)[problem]
+                for name, problem in ((UNROTATED, plain), (RAW, step))
+            )
+            found.append(without / rotating)
+    if not any(found):
         raise NotMeasured("decoding was not measured: `make measure STUDY=split_keys`")
-    return Estimates(found, "×")
+    return found
 
 
 def half_prompts(e: Evidence, rivals: tuple[str, ...] = PYTORCH, family: str = "rope") -> Estimates:
     """How many times as fast as the fastest of the rivals that take them prompts in half precision are."""
-    ours = f"{family}_prompt"
     found: dict[Problem, Estimate] = {}
     for problem in e.study("half_prompts").problems(family):
-        over = (e.speedup(ours, over=rival, study="half_prompts", problem=problem)[problem] for rival in rivals)
+        over = (
+            e.speedup(f"{family}_prompt", over=rival, study="half_prompts", problem=problem)[problem]
+            for rival in rivals
+        )
         if known := [each for each in over if each]:
             found[problem] = min(known, key=lambda each: each.value)
     if not found:
@@ -105,46 +84,38 @@ def half_prompts(e: Evidence, rivals: tuple[str, ...] = PYTORCH, family: str = "
 
 
 @finding(
-    "fuse-short",
-    """With up to 64 keys full fusion is fastest on all {keys} shapes that we timed. Each tile rotates the keys
-again, but all tiles do so at the same time, and launches are saved.""",
+    "fuse-rule",
+    """**To keep in mind: fuse if a head has at most {keys} keys, or if a short prompt meets {heads} heads of K or
+more.** On all {all} shapes of these two kinds that we timed, fusing wins.""",
 )
-def fuse_short(e: Evidence) -> Says:
-    found = outcomes(e, short)
-    return numbers(keys=found.problems), checks(found.won == found.problems)
-
-
-@finding(
-    "fuse-how",
-    """How a kernel is written matters more than whether it is fused. V8 is at least {naive:.1} as fast as the
-authors' last full fusion, which rotates K again for every query.""",
-)
-def fuse_how(e: Evidence) -> Says:
-    naive, *whether = (gains(e, each) for each in (NAIVE, HYBRID, SEPARATE))
-    return numbers(naive=times(naive.slowest)), checks(
-        faster(naive), *(naive.slowest > each.fastest for each in whether)
-    )
-
-
-@finding(
-    "fuse-llama",
-    """For this layer of LLaMA, with a causal prompt, our call takes {ours}. RoPE and the faster of cuDNN and
-FlashAttention take {theirs}.""",
-)
-def fuse_llama(e: Evidence) -> Says:
-    (gain,) = (one for problem, one in half_prompts(e).items() if problem == LLAMA)
-    ours = e.time("rope_prompt", "half_prompts", problem=LLAMA)[LLAMA]
-    taken = {name: number(us.value, "µs", 0) for name, us in (("ours", ours), ("theirs", ours * gain))}
-    return numbers(**taken), checks(faster(Estimates({LLAMA: gain}, "×")))
+def rule(e: Evidence) -> Says:
+    found = [outcomes(e, of) for of in (short, short_prompt)]
+    won = sum(each.won for each in found)
+    return numbers(keys=CORE_KEYS, heads=MANY_HEADS, all=sum(map(sum, found))), checks(won == sum(map(sum, found)))
 
 
 @finding(
     "fuse-half",
-    """Of the prompts in half precision cuDNN wins {lost} of {plain} if nothing is rotated. With RoPE, which costs it a
-pass over Q and K, ours wins all {all}, one in bfloat16 among them. Ours overlaps the launch that rotates K.""",
+    """Without RoPE cuDNN wins {lost} of {plain} such prompts. With RoPE it needs another pass over Q and K, and loses
+them all.""",
 )
-def fuse_half(e: Evidence) -> Says:
-    gain, plain = half_prompts(e), beside(half_prompts(e, HALF_PEERS[2:], "attention"))
-    return numbers(lost=plain.lost, plain=plain.problems, all=len(gain)), checks(
-        gain > 1, of_values(faster(gain)), plain.lost > 0
+def half(e: Evidence) -> Says:
+    gain, plain = half_prompts(e), beside(half_prompts(e, HALF_PEERS[2:], "attention").values())
+    return numbers(lost=plain.lost, plain=sum(plain)), checks(gain > 1, of_values(faster(gain)), plain.lost > 0)
+
+
+@finding(
+    "fuse-how",
+    """It matters more how a kernel is written. V8 is at least {naive:.1} as fast as the authors' last full fusion,
+which rotates K again for every query; no choice in the table gains as much.""",
+)
+def how(e: Evidence) -> Says:
+    naive, *whether = (
+        e.speedup(FULL, over=over, study="map", problem=[
+            problem for problem in e.study("map").problems("rope") if right(e, "map", problem, over, FULL)
+        ]).known
+        for over in (NAIVE, HYBRID, SEPARATE)
+    )  # fmt: skip
+    return numbers(naive=times(naive.slowest)), checks(
+        faster(naive), *(naive.slowest > each.fastest for each in whether)
     )

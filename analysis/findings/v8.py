@@ -1,25 +1,20 @@
 """Can RoPE be fused? V8."""
 
 import math
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from kernels import VERSIONS, Problem
 
-from ..evidence import Comparison, Estimates, Evidence, NotMeasured, every
+from ..evidence import Estimates, Evidence, every
 from ..measure.studies import FUSIONS, MAIN
-from ..models import steps
-from ..models.advice import decoding, starved
-from ..models.rivals import BEYOND, V8, beside_one_graph, rivals, v8_time
+from ..models.rivals import BEYOND, V8, floor, rivals
 from ..record.text import number
-from . import AUDITED, Says, checks, faster, finding, not_slower, numbers, of_values, slower
+from . import Says, checks, faster, finding, not_slower, numbers, of_values, slower
 from .common import times
 
 FULL, HYBRID, SEPARATE = FUSIONS
-LOG_SEPARATE = "rope_separate"
-
-
-# ---------------------------------------------------------------- beside others
+LOG_SEPARATE, PLAIN = "rope_separate", Problem("attention", 1, 4, seq_q=64, hdim=MAIN.hdim)
+LONELY = Problem("rope", seq_q=1, seq_k=4096, hdim=128, rotary_dim=128)
 
 
 def over(e: Evidence, problems: Iterable[Problem] = BEYOND, names: Iterable[str] = ()) -> Estimates:
@@ -28,78 +23,10 @@ def over(e: Evidence, problems: Iterable[Problem] = BEYOND, names: Iterable[str]
     return Estimates(found, "×")
 
 
-class Part(NamedTuple):
-    """How many times as fast as the fastest right peer V8 is, on problems of one kind."""
-
-    over: Estimates
-
-    @property
-    def problems(self) -> int:
-        return len(self.over)
-
-    @property
-    def lost(self) -> int:
-        """On how many it is slower, interval included."""
-        return sum(slower(Estimates({problem: one})).intervals is True for problem, one in self.over.items())
-
-
-class BesidePyTorch(NamedTuple):
-    """V8 beside the fastest right peer, where PyTorch compiled all as one graph: on problems where few queries meet
-    many keys, with one query a head, and on all others."""
-
-    starved: Part
-    one_query: Part
-    elsewhere: Part
-
-    @property
-    def split(self) -> Comparison:
-        """Whether V8 loses somewhere of the first kind, mostly with one query, and is slower nowhere else."""
-        single = self.one_query
-        return checks(self.starved.lost > 0, 2 * single.lost > single.problems, not_slower(self.elsewhere.over))
-
-
-def beside_pytorch(e: Evidence) -> BesidePyTorch:
-    """Raises: NotMeasured."""
-    found = beside_one_graph(e)
-    if not found:
-        raise NotMeasured("PyTorch as one graph was not timed beside V8")
-
-    def part(of: Callable[[Problem], bool]) -> Part:
-        return Part(Estimates({problem: each.over for problem, each in found.items() if of(problem)}, "×"))
-
-    return BesidePyTorch(part(starved), part(decoding), part(lambda problem: not starved(problem)))
-
-
-# ---------------------------------------------------------------- the chapter
-
-
-@finding(
-    "v8-time",
-    """V8 takes {v8}. The authors' separate kernels take {separate} as long. PyTorch's fastest way, RoPE and attention
-compiled as a graph, takes {peer:.1} as long.""",
-)
-def taken(e: Evidence) -> Says:
-    peer, separate, us = over(e, (MAIN,)), over(e, (MAIN,), (LOG_SEPARATE,)), v8_time(e)
-    return numbers(
-        v8=number(us.value, "µs", 1), peer=times(peer), separate=f"{separate[MAIN].value:.0f} times"
-    ), checks(faster(peer), faster(separate))
-
-
-@finding(
-    "v8-core",
-    """Most of this lead is a better attention kernel. Over separate kernels with the same attention V8 is still
-{fused:.1} as fast: that is what fusing is worth here.""",
-)
-def core(e: Evidence) -> Says:
-    fused = over(e, (MAIN,), (SEPARATE,))
-    core = e.speedup(SEPARATE, over=LOG_SEPARATE, study="beyond", problem=MAIN)
-    return numbers(fused=times(fused)), checks(faster(fused), core > fused)
-
-
 @finding(
     "v8-tiles",
-    """A cluster of {cluster} blocks handles a tile of {queries} queries. A head has {tiles} such tiles, so each key is
-rotated that often, and not once per query.""",
+    """Here {cluster} blocks form a cluster and handle a tile of {queries} queries. A head has {tiles} tiles, so a key
+is rotated that often, where the documents rotate it once for each query.""",
 )
 def tiles(e: Evidence) -> Says:
     launch = VERSIONS[V8](MAIN, e.target).launches[-1]
@@ -111,27 +38,54 @@ def tiles(e: Evidence) -> Says:
 
 
 @finding(
-    "v8-cuts",
-    """On an H200, with all products and rotations removed, {copies} of the time remained. The rotations alone, which
-the documents found so expensive, took {rotations}.""",
-    card=AUDITED,
+    "v8-costs",
+    """The whole call takes {v8}. Copies and products alone would take {floor} on this card, and the
+same kernel without RoPE {plain:.1f}. So the rotations, on which the documents gave up, cost little.""",
 )
-def cuts(e: Evidence) -> Says:
-    searched = steps.shapes(e)
-    whole = steps.base(searched, MAIN)
-    left = {name: us / whole for name in steps.CUTS if whole and (us := steps.best(searched, MAIN, cut=name))}
-    if len(left) < len(steps.CUTS):
-        raise NotMeasured("parts of the kernel were left out in a past audit of another card alone")
-    copies, unrotated = left.pop("copies_alone"), left.pop("no_embedding")
-    return numbers(copies=number(100 * copies, "%", 0), rotations=number(100 - 100 * unrotated, "%", 0)), checks(
-        0.5 < copies < 1, max(left.values()) < unrotated < 1
+def costs(e: Evidence) -> Says:
+    us, plain = e.time(V8, "beyond", problem=MAIN)[MAIN], e.time("attention_v8", "embeddings", problem=PLAIN)[PLAIN]
+    least = floor(MAIN, e.gpu)
+    return numbers(v8=number(us.value, "µs", 1), floor=number(least, "µs", 1), plain=plain.value), checks(
+        us > 2 * least, of_values(plain > 0.85 * us)
     )
 
 
 @finding(
+    "v8-time",
+    """The authors' separate kernels take {separate} as long as V8, and PyTorch's fastest way {peer:.1} as long.""",
+)
+def taken(e: Evidence) -> Says:
+    peer, separate = over(e, (MAIN,)), over(e, (MAIN,), (LOG_SEPARATE,))
+    return numbers(peer=times(peer), separate=f"{separate[MAIN].value:.0f} times"), checks(
+        faster(peer), faster(separate)
+    )
+
+
+@finding(
+    "v8-core",
+    """Set beside separate kernels with the same attention, V8 is {fused:.1} as fast. That is what fusing is worth
+here; the rest is a better attention kernel.""",
+)
+def core(e: Evidence) -> Says:
+    fused = over(e, (MAIN,), (SEPARATE,))
+    core = e.speedup(SEPARATE, over=LOG_SEPARATE, study="beyond", problem=MAIN)
+    return numbers(fused=times(fused)), checks(faster(fused), core > fused)
+
+
+@finding(
+    "v8-loses",
+    """With one query and a single head of {keys:,} keys it takes {times:.0f} times as long as PyTorch: a few blocks walk
+through all keys, and the rest of the card is idle.""",
+)
+def loses(e: Evidence) -> Says:
+    us = over(e, (LONELY,))
+    return numbers(keys=LONELY.seq_k, times=1 / us[LONELY].value), checks(slower(us))
+
+
+@finding(
     "v8-worth",
-    """With up to 64 tokens V8 beats separate kernels at every shape timed, and beats the hybrid or is level with it.
-From 2,048 tokens on the three are about level.""",
+    """With up to 64 tokens V8 beats separate kernels at every shape that we timed, and beats the hybrid or is level
+with it. From 2,048 tokens on the three are about level.""",
 )
 def worth(e: Evidence) -> Says:
     few, many = ([p for p in BEYOND if of(p.seq_q)] for of in (lambda n: n <= 64, lambda n: n >= 2048))

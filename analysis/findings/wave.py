@@ -65,8 +65,8 @@ def fit(e: Evidence) -> Says:
 
 @finding(
     "wave-step",
-    """With the head that brings their second wave separate kernels take {separate:.1} as long. V7, still in its first
-wave, takes {v7:faster} longer.""",
+    """So the one head that brings their second wave makes separate kernels take {separate:.1} as long. V7, still in its
+first wave, takes {v7:faster} longer.""",
 )
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
@@ -90,8 +90,8 @@ def test(e: Evidence) -> Says:
 
 @finding(
     "wave-alone",
-    """At *their load* all of V7 is {alone:.1} as fast as the rival's attention kernel alone, before that has rotated
-anything.""",
+    """At *their load* all of V7, rotations included, is {alone:.1} as fast as the other path's attention without
+any.""",
 )
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
@@ -109,10 +109,3 @@ def theirs(e: Evidence) -> Says:
     return numbers(all=v7 * AUTHORS_SMS, log=LOG_BLOCKS), checks(
         v7 == separate, as_many_there(e), AUTHORS_SMS * v7 < LOG_BLOCKS
     )
-
-
-@finding("wave-clock", """With their clock and *their load* together we measure {v7}, and they print {said}. That may be
-chance.""")
-def clock(e: Evidence) -> Says:
-    v7, said = e.speedup(V7, over=SEPARATE, study="matched", timer="launched", hdim=SMALL), printed(V7, hdim=SMALL)
-    return numbers(v7=v7.at(HDIM), said=said.at(HDIM)), checks(faster(v7), of_values(v7.within(0.1, said)))

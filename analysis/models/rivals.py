@@ -1,23 +1,22 @@
-"""What was timed beside V8, PyTorch among it, and the floor of any kernel."""
+"""What was timed beside the kernels of this project, PyTorch among it, and the floor of any kernel."""
 
 import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kernels import Problem
-from kernels.checking.reference import ERROR_FACTOR
+from kernels import Problem, Unsupported
+from kernels.runtime.classes import Call
 
 from ..evidence import Estimate, Evidence
-from ..evidence.known import NOT_MEASURED, WORDS, Known
-from ..measure.studies import AUTOTUNED, MAIN, ONE_GRAPH, STUDIES
+from ..measure.studies import STUDIES
 from .fusion import right
 
 V8 = "rope_v8"
-MEASURED_IN = ("beyond", "peers", "autotuned")  # studies with peers of RoPE
+MEASURED_IN = ("beyond", "peers", "autotuned", "prompts", "split_keys")  # studies with peers of RoPE in float32
 
 BEYOND = STUDIES["beyond"].problems
-COMPARED = tuple(dict.fromkeys((*BEYOND, *STUDIES["peers"].problems)))
+COMPARED = tuple(dict.fromkeys(p for name in MEASURED_IN for p in STUDIES[name].problems if p.family == "rope"))
 
 
 def label(problem: Problem) -> str:
@@ -44,66 +43,38 @@ def floor(problem: Problem, gpu: Mapping[str, Any]) -> float:
     return ceilings["empty_kernel_us"] + max(moved / rate / 1e3, products)
 
 
+def served(e: Evidence, problem: Problem) -> str:
+    """Whose kernels the op runs for a call of this shape on the card; V8 where it leaves it to PyTorch."""
+    try:
+        return Call(problem).served(e.target, e.gpu["sms"])[0]
+    except Unsupported:
+        return V8
+
+
 class Rival(NamedTuple):
-    """Another version or peer, what it takes, and how many times as long that is as V8 takes in the same study."""
+    """Another version or peer, our time, its time, and how many times as long it takes in the same study."""
 
     version: str
-    study: str
+    ours: Estimate
     us: Estimate
     over: Estimate
 
 
-def home(e: Evidence, problem: Problem) -> str:
-    """The first study in which a right V8 was timed on a problem; empty where none was."""
-    timed = (name for name in MEASURED_IN if right(e, name, problem, V8) and _us(e, V8, name, problem))
-    return next(timed, "")
-
-
-def _us(e: Evidence, version: str, study: str, problem: Problem) -> Estimate:
-    return e.time(version, study=study, problem=problem)[problem]
-
-
-def v8_time(e: Evidence, problem: Problem = MAIN, study: str = "") -> Estimate:
-    """Microseconds of a right V8 in a study, by default the first that has it, or why there are none."""
-    study = study or home(e, problem)
-    return _us(e, V8, study, problem) if study else Estimate.none(known(e, problem))
-
-
-def known(e: Evidence, problem: Problem) -> Known:
-    """The most that is known of V8 on a problem in any of the studies."""
-    found = [study.known(V8, problem) for study in map(e.study, MEASURED_IN) if study]
-    return min(found, key=lambda each: WORDS.index(each.word), default=Known(NOT_MEASURED))
-
-
-def beside(e: Evidence, study: str, problem: Problem, versions: Iterable[str]) -> list[Rival]:
-    """Which of some versions are right and were timed beside a right V8 in one study."""
-    found = []
-    for name in versions:
-        if name != V8 and right(e, study, problem, V8, name):
-            us = _us(e, name, study, problem)
-            if over := us / _us(e, V8, study, problem):
-                found.append(Rival(name, study, us, over))
-    return found
-
-
-def rivals(e: Evidence, problem: Problem, versions: Iterable[str] = ()) -> list[Rival]:
-    """What is right and was timed beside a right V8 in any of the studies, the fastest first: peers, or `versions`."""
+def rivals(e: Evidence, problem: Problem, versions: Iterable[str] = (), ours: str = V8) -> list[Rival]:
+    """What is right and was timed beside a right version of ours in any study, the fastest first: peers, or others."""
     found = []
     for study in MEASURED_IN:
-        found += beside(e, study, problem, versions or e.study(study).versions("rope", peers=True))
+        for name in versions or e.study(study).versions("rope", peers=True):
+            if name != ours and right(e, study, problem, ours, name):
+                mine, theirs = (e.time(each, study=study, problem=problem)[problem] for each in (ours, name))
+                if over := theirs / mine:
+                    found.append(Rival(name, mine, theirs, over))
     return sorted(found, key=lambda rival: rival.over.value)
 
 
 @functools.lru_cache(maxsize=4)
-def beside_one_graph(e: Evidence) -> dict[Problem, Rival]:
-    """The fastest peer wherever PyTorch, which then is nearly always it, compiled RoPE and attention as one graph."""
-    found = {problem: rivals(e, problem) for problem in COMPARED}
-    whole = {*ONE_GRAPH, *AUTOTUNED}
-    return {problem: peers[0] for problem, peers in found.items() if whole & {each.version for each in peers}}
-
-
-def relative_error(e: Evidence, problem: Problem, study: str = "") -> float:
-    """V8's largest error in units of that of fp32 math SDPA on the same inputs, of which the allowance is four."""
-    study = study or home(e, problem)
-    check = e.study(study).check(V8, problem) if study else None
-    return ERROR_FACTOR * check.excess if check and check.status == "ok" and check.allowed_abs_err > 0 else math.nan
+def beside_op(e: Evidence) -> dict[Problem, Rival]:
+    """The fastest right peer beside the kernels that the op runs, wherever both were timed in float32."""
+    single = [problem for problem in COMPARED if problem.dtype == "float32" and problem.cache == "none"]
+    found = {problem: rivals(e, problem, ours=served(e, problem)) for problem in single}
+    return {problem: peers[0] for problem, peers in found.items() if peers}

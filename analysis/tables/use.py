@@ -1,111 +1,81 @@
-"""How to use the kernel: how fast it is, what a call of the op costs, and where it does not pay."""
+"""How to use the kernel: how fast it is beside PyTorch, and what a call costs."""
 
+import math
+from collections import Counter
+from dataclasses import replace
 from html import escape
 
-import pandas as pd
+import numpy as np
 
 from kernels import VERSIONS, Problem
 
-from ..evidence import Evidence, NotMeasured
-from ..evidence.current import Row
+from ..evidence import Evidence
 from ..evidence.interval import TIE
-from ..evidence.origin import measured, measured_on
-from ..findings.use import op_rows, op_version
-from ..models.rivals import (
-    BEYOND,
-    COMPARED,
-    MEASURED_IN,
-    Rival,
-    beside_one_graph,
-    floor,
-    label,
-    relative_error,
-    rivals,
-    v8_time,
-)
-from ..record.files import problem_of
+from ..evidence.origin import computed, measured
+from ..findings.decode import step
+from ..measure.studies import MAIN
+from ..models.fusion import right
+from ..models.rivals import MEASURED_IN, V8, beside_op, label, served
 from ..record.text import NOTHING, factor, number
-from .table import Missing, Table, lines, mark, ratio, small, time_cell
+from .table import Missing, Table, lines, mark, ratio, small
+
+PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, causal=True)  # of a LLaMA layer
+CALLS = (  # in words, the call, a study and a timer
+    ("prompt of 2,048 tokens, bfloat16", replace(PROMPT, dtype="bfloat16"), "half_prompts", "device_warm"),
+    ("the same in float32", PROMPT, "prompts", "device_warm"),
+    ("a step on 16,384 keys, float16", step("float16", 16384), "split_keys", "device_cold"),
+    ("the same in float32", step("float32", 16384), "split_keys", "device_cold"),
+    ("64 tokens, head dim 2048, float32", MAIN, "peers", "device_warm"),
+)
+
+
+def costs(e: Evidence) -> Table:
+    """What typical calls take, beside the fastest other, and what memory they need beyond their tensors."""
+    rows = []
+    for words, problem, study, timer in CALLS:
+        version = served(e, problem)
+        own = e.time(version, study, timer, problem=problem)[problem]
+        peers = (peer for peer in e.study(study).versions("rope", peers=True) if right(e, study, problem, peer))
+        over = [e.speedup(version, peer, study, timer, problem=problem)[problem].value for peer in peers]
+        buffers = VERSIONS[version](problem, e.target).buffers
+        extra = sum(math.prod(buffer.shape) * np.dtype(buffer.dtype.replace("bfloat", "float")).itemsize
+                    for name, buffer in buffers.items() if name not in ("q", "k", "v", "out"))  # fmt: skip
+        shown = number(own.value, digits=0 if own.value >= 10 else 1) if own else NOTHING
+        least = min((each for each in over if each == each), default=math.nan)
+        rows.append((words, shown, NOTHING if math.isnan(least) else factor(least), number(extra / 1e6, digits=1)))
+    header = ("call", "µs", "others take", "extra MB")
+    caption = (
+        f"The GPU alone, {e.card}; steps read K and V from memory. All but the last are of a LLaMA layer: 32 heads on "
+        "8 of K and V, head dim 128. Others: the fastest with a right result of PyTorch, compiled, Triton and "
+        "FlashInfer. Extra: memory beside the tensors of the call, by the plan of the kernel."
+    )
+    source = measured(e, *{study: None for _, _, study, _ in CALLS}) + computed("memory by the plan")
+    return Table(header, rows, header[1:], caption, source=source)
 
 
 def beside_pytorch(e: Evidence) -> Table | Missing:
-    """V8, its floor and its fastest peer at every problem beside a peer: the smallest speedup first."""
-    if not e.study("beyond"):
-        return Missing.study("beyond")
-    peers = {problem: next(iter(rivals(e, problem)), None) for problem in COMPARED}
-    peers = {problem: peer for problem, peer in peers.items() if peer or problem in BEYOND}
-    whole = beside_one_graph(e)
-    unknown = "; where it says so, RoPE and attention compiled as one graph, which may be faster, were not timed"
+    """The op's kernels and their fastest peer at every problem timed beside one: the smallest speedup first."""
+    found = beside_op(e)
+    if not found:
+        return Missing.study("peers")
+    (usual, _), *_ = Counter(rival.version for rival in found.values()).most_common(1)
     rows = [
         (
             label(problem),
-            lines(time_cell(v8_time(e, problem, peer.study if peer else "")), _elsewhere(e, problem)),
-            _alternative(peer, problem in whole) if peer else NOTHING,
-            lines(ratio(peer.over), mark("slower", "wrong") * (peer.over.value * TIE < 1)) if peer else NOTHING,
-            number(floor(problem, e.gpu), digits=1),
-            factor(relative_error(e, problem, peer.study if peer else "")),
+            lines(number(rival.ours.value, digits=1), _named(served(e, problem), V8, served(e, problem))),
+            lines(number(rival.us.value, digits=1), _named(rival.version, usual, VERSIONS[rival.version].title)),
+            lines(ratio(rival.over), mark("slower", "wrong") * (rival.over.value * TIE < 1)),
         )
-        for problem, peer in sorted(peers.items(), key=lambda pair: pair[1].over.value if pair[1] else 0.0)
+        for problem, rival in sorted(found.items(), key=lambda pair: pair[1].over.value)
     ]
-    header = ("problem", "rope_v8, µs", "fastest alternative, µs", "speedup", "floor, µs", "error")
+    header = ("problem", "rope_attention, µs", "fastest other, µs", "speedup")
     caption = (
-        f"Device time of one call (device_warm) on the {e.card}, the smallest speedup first. B batch, H heads, "
-        "S queries and keys, D head dim, R rotated dims. Speedup over the fastest alternative with a right result, "
-        f"with the 95 % interval {e.covers()}{unknown * bool({*peers} - {*whole})}. Floor: an empty launch, and the "
-        "longer of reading (from L2 what fits there) and multiplying, three float16 products on tensor cores for one "
-        "of float32; the set-up counts DRAM and fp32 instead. Error: the largest divided by that of fp32 math, on the "
-        "worse of two inputs. The op: whose kernels rope_attention takes instead, and their time in a study of its own."
+        f"Time of one call on the GPU alone, {e.card}, float32, the smallest speedup first, with the 95 % interval "
+        f"{e.covers()}. B batch, H heads, S queries and keys, D head dim, R rotated dims. Where nothing is named, "
+        f"rope_attention runs rope_v8, and the fastest other with a right result is: {VERSIONS[usual].title}."
     )
     return Table(header, rows, header[1:], caption, source=measured(e, *MEASURED_IN))
 
 
-def _alternative(peer: Rival, whole: bool) -> str:
-    unknown = "" if whole else small("as one graph: not timed")
-    return lines(f"{peer.us.value:.1f}", small(escape(VERSIONS[peer.version].title)), unknown)
-
-
-def _elsewhere(e: Evidence, problem: Problem) -> str:
-    """Where the op runs other kernels than V8: whose, and their time if they were timed."""
-    if (version := op_version(e, problem)) == "rope_v8":
-        return ""
-    times = (e.time(version, study=study, problem=problem)[problem] for study in ("prompts", "split_keys"))
-    return small(f"the op: {version}, {next((f'{us.value:.1f}' for us in times if us), 'not timed')}")
-
-
-def op_times(e: Evidence) -> Table | Missing:
-    """What a call of the op takes on the device and on the host, beside a bare launch of the same kernel."""
-    try:
-        rows = op_rows(e, "op_time")
-    except NotMeasured:
-        return Missing("make op")
-    us = pd.DataFrame(
-        [(label(problem_of(row)), _called(row), row["what"], row["timer"], row["median_us"]) for row in rows],
-        columns=["problem", "called", "what", "timer", "us"],
-    ).pivot_table("us", ["problem", "called"], ["what", "timer"], "median", sort=False)
-    us = us.reindex(columns=pd.MultiIndex.from_product([("op", "launch"), ("device_warm", "host_loop")]))
-    op, bare = us["op"].dropna(how="all"), us["launch"].groupby(level="problem").transform("first")
-    shown = pd.DataFrame({"device": op["device_warm"], "launch": bare["device_warm"], "host": op["host_loop"]})
-    shown = shown.assign(over=shown["device"] / shown["launch"], added=op["host_loop"] - bare["host_loop"])
-    told = []
-    for (problem, called), row in shown.loc[op.index].iterrows():
-        device, launch, host, added = (number(row[name], digits=1) for name in ("device", "launch", "host", "added"))
-        told.append((problem, called, device, launch, factor(row["over"]), host, added))
-    device, bare_launch, added = "op in a graph, µs", "bare launch, µs", "more than a launch, µs"
-    header = ("problem", "called with", device, bare_launch, "over it", "host, µs", added)
-    caption = (
-        "Medians. In a graph: CUDA graphs of calls, the device's own time. Host: its time for each of many calls that "
-        "queue up. Transposed tensors: in memory [batch, seq, heads, hdim]. Cache tensors: K and V are the first rows "
-        "of a longer buffer."
-    )
-    return Table(header, told, header[2:], caption, source=measured_on(e.card, rows))
-
-
-def _called(row: Row) -> str:
-    """How a call differs from the kernel's own: pairs, where angles come from, how tensors lie."""
-    modes = {"rates": "", "rates_positions": "positions", "tables_positions": "tables and positions"}
-    differs = [
-        "" if row["interleaved"] else "half-split pairs",
-        modes.get(row["mode"], row["mode"]),
-        "" if row["layout"] == "contiguous" else f"{row['layout']} tensors",
-    ]
-    return ", ".join(filter(None, differs)) or "interleaved pairs"
+def _named(version: str, usual: str, title: str) -> str:
+    return "" if version == usual else small(escape(title))
