@@ -74,11 +74,11 @@ def core(e: Evidence) -> Says:
 
 @finding(
     "v8-loses",
-    """With one query and a single head of {keys:,} keys it takes {times:.0f} times as long as PyTorch: a few blocks walk
-through all keys, and the rest of the card is idle.""",
+    """With one query and a single head of {keys:,} keys it takes {times:.0f} times as long as PyTorch: a few blocks
+walk through all keys, and the rest of the card is idle.""",
 )
 def loses(e: Evidence) -> Says:
-    us = over(e, (LONELY,))
+    us = e.speedup(V8, over="torch_rope_one_graph", study="peers", problem=LONELY)
     return numbers(keys=LONELY.seq_k, times=1 / us[LONELY].value), checks(slower(us))
 
 

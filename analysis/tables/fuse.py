@@ -35,8 +35,8 @@ def by_shape(e: Evidence) -> Table | Missing:
     caption = (
         f"On how many of the timed shapes fusing wins, ties (within 3 %) or loses, {e.card}. Not fused: the faster of "
         "a hybrid and separate kernels with the same attention. Heads of K are counted over the batch. Short: up to 64 "
-        "queries, or up to 256 queries and 256 keys. Decode: up to 8 queries and raw keys; the rival's keys are rotated "
-        "already, so a tie means that RoPE is free."
+        "queries, or up to 256 queries and 256 keys. Decode: up to 8 queries and raw keys; the rival's keys are "
+        "rotated already, so a tie means that RoPE is free."
     )
     header = ("your call", "so", *COUNTS)
     source = measured(e, "map", "split_keys", "half_prompts")
