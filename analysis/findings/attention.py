@@ -41,15 +41,6 @@ def online(e: Evidence) -> Says:
     )
 
 
-@finding("attention-online-fixed", """The published kernel returns NaN for {lost} of its outputs: a warp without a key
-keeps minus infinity as its maximum, and exp(−∞ + ∞) is NaN. With correct reductions it takes
-{cost:faster} longer.""")
-def online_fixed(e: Evidence) -> Says:
-    lost, none = (e.nan_share(name, hdim=DIMS) for name in (ONLINE, FIXED))
-    cost = e.speedup(ONLINE, over=FIXED, hdim=DIMS)
-    return numbers(lost=lost.at(HDIM), cost=cost.at(HDIM)), checks(lost > 0.7, none < 1e-9, cost < 1.1)
-
-
 @finding("attention-register-tiling", """A block writes only as many dims as fit at head dim 2048, so at larger ones it
 gains by leaving out part of the output. At 2048 it is {middle:.1} as fast as the online kernel, with the same broken
 reductions.""")
@@ -69,8 +60,8 @@ def tensor_cores(e: Evidence) -> Says:
 
 
 @finding("attention-multi-query", """It reads {bytes} of the baseline's bytes and takes longer, since few threads have a
-key and a block goes through its queries in turn. Each tile has a softmax of its own and their outputs are added
-up, so the result is wrong too.""")
+key and a block goes through its queries in turn. Each tile has a softmax of its own and their outputs are added up, so
+the result is wrong too.""")
 def multi_query(e: Evidence) -> Says:
     name, fits, read = "attention_multi_query_227k", (512, HDIM, 4096), "global.read.sectors"
     multi, wrong = e.speedup(name, over=BASE, hdim=fits), e.status(name, "wrong", hdim=fits)

@@ -6,7 +6,6 @@ from kernels import VERSIONS
 
 from ..evidence import Estimate, Estimates, Evidence
 from ..measure.studies import STUDIES
-from ..models.fusion import right as right
 from ..record import published
 
 

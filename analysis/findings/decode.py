@@ -36,22 +36,18 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
     return Estimates(found, "×")
 
 
-@finding(
-    "decode-hybrid",
-    """A hybrid rotates Q inside attention, and one query is next to nothing: with 128 dims it is at most {most:faster}
-faster than separate kernels with the same attention. So [the guess is wrong](claims.html#C-28).""",
-)
+@finding("decode-hybrid", """A hybrid rotates Q inside attention, and one query is next to nothing: with 128 dims it is
+at most {most:faster} faster than separate kernels with the same attention. So [the guess is
+wrong](claims.html#C-28).""")
 def hybrid(e: Evidence) -> Says:
     shapes = [Problem("rope", 1, n, n, seq_q, seq_k, 128, rotated) for n, seq_q, seq_k, rotated in DECODING]
     gain = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=shapes)
     return numbers(most=gain.fastest), checks(gain < 1.06, not_slower(gain))
 
 
-@finding(
-    "decode-free",
-    """With {keys:,} keys in float32 the rotation adds nothing to the time. In float16, where there is half as much to
-read, it adds {half:slower}; with fewer keys the wait is shorter, and it adds up to {most:slower}.""",
-)
+@finding("decode-free", """With {keys:,} keys in float32 the rotation adds nothing to the time. In float16, where there
+is half as much to read, it adds {half:slower}; with fewer keys the wait is shorter, and it adds up to
+{most:slower}.""")
 def free(e: Evidence) -> Says:
     cost = rival(e, "float32", UNROTATED, False, (MANY, max(SWEPT)))
     half = rival(e, "float16", UNROTATED, False)
@@ -61,11 +57,9 @@ def free(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "decode-rivals",
-    """PyTorch, which compiles RoPE and attention as one graph, takes {graph:.1} as long in float32 and {narrow:.1} as
-long in float16. With autotuning, which we timed with {few:,} keys, it takes {tuned:.1} as long in float32.""",
-)
+@finding("decode-rivals", """PyTorch, which compiles RoPE and attention as one graph, takes {graph:.1} as long in
+float32 and {narrow:.1} as long in float16. With autotuning, which we timed with {few:,} keys, it takes {tuned:.1} as
+long in float32.""")
 def rivals(e: Evidence) -> Says:
     graph, narrow = (rival(e, dtype, GRAPH[dtype], True) for dtype in ("float32", "float16"))
     tuned = rival(e, "float32", f"{GRAPH['float32']}_autotuned", True, (FEWER,))
@@ -73,11 +67,9 @@ def rivals(e: Evidence) -> Says:
     return numbers(**shown, few=FEWER), checks(faster(graph), faster(narrow), faster(tuned))
 
 
-@finding(
-    "decode-flashinfer",
-    """FlashInfer is made for such caches, and rotates raw keys as it reads them. But every query head rotates them
-again, and that makes it {cost:.1} as slow as it is on rotated keys. In float16 it takes {raw:.1} as long as ours.""",
-)
+@finding("decode-flashinfer", """FlashInfer is made for such caches, and rotates raw keys as it reads them. But every
+query head rotates them again, and that makes it {cost:.1} as slow as it is on rotated keys. In float16 it takes
+{raw:.1} as long as ours.""")
 def flashinfer(e: Evidence) -> Says:
     raw, plain = rival(e, "float16", FLASHINFER[0], True), rival(e, "float16", FLASHINFER[1], False)
     cost = raw.at(MANY) / plain.at(MANY)
@@ -87,11 +79,8 @@ def flashinfer(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "decode-error",
-    """At position {last:,} the relative error in float32 is still below a millionth. Most models take the angle as a
-float32 product of position and frequency, and come to {drift}.""",
-)
+@finding("decode-error", """At position {last:,} the relative error in float32 is still below a millionth. Most models
+take the angle as a float32 product of position and frequency, and come to {drift}.""")
 def error(e: Evidence) -> Says:
     far = step("float32", LONGEST[4], heads=4, kv_heads=1)
     ours, theirs = (e.relative_error(name, STUDY, problem=far) for name in (RAW, GRAPH["float32"]))

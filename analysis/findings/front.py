@@ -15,11 +15,8 @@ from .v8 import SEPARATE as SEPARATE_V8
 SMALL, FULL = (128, 512, 2048), "rope_v8"
 
 
-@finding(
-    "front-loads",
-    """**[The sinusoidal 2x was four floats.](loads.html)** With equal loads the fused V5 takes {v5:slower} longer. By
-the authors' own times it also loses at this head dim.""",
-)
+@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** With equal loads the fused V5 takes
+{v5:slower} longer. By the authors' own times it also loses at this head dim.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
     return numbers(v5=v5.at(MAIN.hdim)), checks(
@@ -27,11 +24,8 @@ def loads(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "front-wave",
-    """**[On our cards RoPE's V7 wins by a wave.](wave.html)** Where its blocks need fewer rounds, or *waves*,
-it is up to {v7:.1} as fast. Elsewhere it loses or is about level.""",
-)
+@finding("front-wave", """**[On our cards RoPE's V7 wins by a wave.](wave.html)** Where its blocks need fewer rounds, or
+*waves*, it is up to {v7:.1} as fast. Elsewhere it loses or is about level.""")
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
     return numbers(v7=times(won.fastest)), checks(
@@ -41,24 +35,18 @@ def wave(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding(
-    "front-v8",
-    """**[RoPE can be fused.](v8.html)** In our V8 blocks share the head dim. With the same attention, fused is
-{fused:.1} as fast as separate; less if all dims are rotated.""",
-)
+@finding("front-v8", """**[RoPE can be fused.](v8.html)** In our V8 blocks share the head dim. With the same attention,
+fused is {fused:.1} as fast as separate; less if all dims are rotated.""")
 def v8(e: Evidence) -> Says:
-    fused, hybrid = (over(e, (MAIN,), (name,)) for name in (SEPARATE_V8, HYBRID))
+    fused, hybrid = over(e, SEPARATE_V8, MAIN), over(e, HYBRID, MAIN)
     full = e.speedup(FULL, over=SEPARATE_V8, study="beyond", hdim=MAIN.hdim, heads=MAIN.heads, rotary="full")
     return numbers(fused=times(fused)), checks(
         faster(fused), faster(hybrid), faster(full), full.slowest < fused.slowest
     )
 
 
-@finding(
-    "front-sure",
-    """**[How sure?](method.html)** The ratios above are known to within {half}. Not measured: the
-authors' card. The shapes are theirs: few tokens, huge heads.""",
-)
+@finding("front-sure", """**[How sure?](method.html)** The ratios above are known to within {half}. Not measured: the
+authors' card. The shapes are theirs: few tokens, huge heads.""")
 def sure(e: Evidence) -> Says:
     gains = [e.speedup(name, over=base, hdim=DIMS) for name, base in ((V5, FLOAT4), (V5, SCALAR), (V7, SEPARATE))]
     half = 100 * median(one.high / one.value - 1 for gain in gains for one in gain.values() if one.known)

@@ -12,7 +12,7 @@ from ..measure.studies import FUSIONS, HALF_PEERS, NAIVE
 from ..models import fusion
 from ..models.advice import CORE_KEYS, MANY_HEADS, many_heads, short
 from . import Says, checks, faster, finding, numbers, of_values
-from .common import right, times
+from .common import times
 from .decode import COLD, RAW, UNROTATED, unrotated
 
 FULL, HYBRID, SEPARATE = FUSIONS
@@ -83,36 +83,27 @@ def half_prompts(e: Evidence, rivals: tuple[str, ...] = PYTORCH, family: str = "
     return Estimates(found, "×")
 
 
-@finding(
-    "fuse-rule",
-    """**To keep in mind: fuse if a head has at most {keys} keys, or if a short prompt meets {heads} heads of K or
-more.** On all {all} shapes of these two kinds that we timed, fusing wins.""",
-)
+@finding("fuse-rule", """**To keep in mind: fuse if a head has at most {keys} keys, or if a short prompt meets {heads}
+heads of K or more.** On all {all} shapes of these two kinds that we timed, fusing wins.""")
 def rule(e: Evidence) -> Says:
     found = [outcomes(e, of) for of in (short, short_prompt)]
     won = sum(each.won for each in found)
     return numbers(keys=CORE_KEYS, heads=MANY_HEADS, all=sum(map(sum, found))), checks(won == sum(map(sum, found)))
 
 
-@finding(
-    "fuse-half",
-    """Without RoPE cuDNN wins {lost} of {plain} such prompts. With RoPE it needs another pass over Q and K, and loses
-them all.""",
-)
+@finding("fuse-half", """Without RoPE cuDNN wins {lost} of {plain} such prompts. With RoPE it needs another pass over Q
+and K, and loses them all.""")
 def half(e: Evidence) -> Says:
     gain, plain = half_prompts(e), beside(half_prompts(e, HALF_PEERS[2:], "attention").values())
     return numbers(lost=plain.lost, plain=sum(plain)), checks(gain > 1, of_values(faster(gain)), plain.lost > 0)
 
 
-@finding(
-    "fuse-how",
-    """It matters more how a kernel is written. V8 is at least {naive:.1} as fast as the authors' last full fusion,
-which rotates K again for every query; no choice in the table gains as much.""",
-)
+@finding("fuse-how", """It matters more how a kernel is written. V8 is at least {naive:.1} as fast as the authors' last
+full fusion, which rotates K again for every query; no choice in the table gains as much.""")
 def how(e: Evidence) -> Says:
     naive, *whether = (
         e.speedup(FULL, over=over, study="map", problem=[
-            problem for problem in e.study("map").problems("rope") if right(e, "map", problem, over, FULL)
+            problem for problem in e.study("map").problems("rope") if fusion.right(e, "map", problem, over, FULL)
         ]).known
         for over in (NAIVE, HYBRID, SEPARATE)
     )  # fmt: skip

@@ -36,16 +36,16 @@ def closed(e: Evidence, version: str, without: str, rotary: str = "full") -> Est
 
 
 @finding("question-rotation", """**Mostly not.** V1 loses by its table loads: without them, every rotation kept, it is
-no slower than separate kernels. V3 closes {v3} of its gap to these if it does not rotate K. V2, which then computes
-no angles either, closes {v2}.""")
+no slower than separate kernels. V3 closes {v3} of its gap to these if it does not rotate K. V2, which then computes no
+angles either, closes {v2}.""")
 def rotation(e: Evidence) -> Says:
     tables = e.speedup("rope_v1c_no_tables", over=SEPARATE, study="ablation", hdim=SMALL, rotary="full")
     v2, v3 = (closed(e, name, "no_rotation") for name in ("rope_v2", "rope_v3"))
     return numbers(v2=v2.at(MAIN.hdim), v3=v3.at(MAIN.hdim)), checks(not_slower(tables), v3 < 0.5, v2 > 0.5)
 
 
-@finding("question-idle", """Threads that have no key cost V6 more. With all threads at the scores it closes
-{threads} of the gap, with partial rotation. Without rotating K it closes {rotation}.""")
+@finding("question-idle", """Threads that have no key cost V6 more. With all threads at the scores it closes {threads}
+of the gap, with partial rotation. Without rotating K it closes {rotation}.""")
 def idle(e: Evidence) -> Says:
     threads, unrotated = (closed(e, "rope_v6b", name, rotary="partial") for name in ("all_threads", "no_rotation"))
     return numbers(threads=threads.at(MAIN.hdim), rotation=unrotated.at(MAIN.hdim)), checks(threads > unrotated)
@@ -64,8 +64,8 @@ def bound(e: Evidence) -> Says:
 
 
 @finding("question-bound-loaded", """At *their load*, on the H200, the busiest of these units comes to {busiest:.0f} %
-of its peak, just below what this book calls bound. The summary's rate is a share of another card's peak. Of that of
-the authors' card it is {own:.0f} %.""", card=AUDITED)
+of its peak, just below what this book calls bound. The summary's rate is a share of another card's peak. Of that of the
+authors' card it is {own:.0f} %.""", card=AUDITED)
 def bound_loaded(e: Evidence) -> Says:
     busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
     own = 100 * said("N235") / said("N296")
@@ -74,9 +74,9 @@ def bound_loaded(e: Evidence) -> Says:
     )
 
 
-@finding("question-cliff", """**No: their shapes leave {blocks:.0f} blocks for {sms} SMs.** From
-head dim 4096 to 8192 the corrected online kernel falls to {fall} of its rate on the H200. With equally many queries
-at both it falls to {held}. With warm caches DRAM is almost idle.""", card=AUDITED)
+@finding("question-cliff", """**No: their shapes leave {blocks:.0f} blocks for {sms} SMs.** From head dim 4096 to 8192
+the corrected online kernel falls to {fall} of its rate on the H200. With equally many queries at both it falls to
+{held}. With warm caches DRAM is almost idle.""", card=AUDITED)
 def cliff(e: Evidence) -> Says:
     def kept(study: str) -> Estimates:
         rate, before = (e.tflops(ONLINE, study=study, hdim=hdim)[hdim] for hdim in (8192, 4096))

@@ -42,9 +42,9 @@ def v3(e: Evidence) -> Says:
     return numbers(sms=sms, loaded=times(loaded.at(HDIM))), checks(sms > 64, slower(few), faster(loaded))
 
 
-@finding("rope-v4", """The idea is good: cached frequencies alone make V3 {idea:.1} as fast, and rotating K costs
-next to nothing then. But V4 also goes back to one query a block, with a block reduction for each key, and on a *full
-card* it is no faster than V3.""")
+@finding("rope-v4", """The idea is good: cached frequencies alone make V3 {idea:.1} as fast, and rotating K costs next
+to nothing then. But V4 also goes back to one query a block, with a block reduction for each key, and on a *full card*
+it is no faster than V3.""")
 def v4(e: Evidence) -> Says:
     cached = f"{V3}_cached_frequencies"
     idea, bare = (e.speedup(cached, over=other, hdim=SMALL) for other in (V3, f"{V3}_no_rotation"))

@@ -1,14 +1,12 @@
 """Tensor cores in an afternoon? The half-precision report's Phase 6, and what it calls Phase 7."""
 
-from statistics import median
 
 from kernels import Problem
 
 from ..evidence import Estimates, Evidence, said
-from ..measure.studies import FLASHINFER, PHASES
+from ..measure.studies import PHASES
 from . import Says, checks, faster, finding, numbers, slower, ties
 from .common import times
-from .fuse import beside, half_prompts
 
 PHASE4, CAUSAL, PHASE6 = "fp16_phase4", "fp16_phase4_causal", "fp16_phase6_iter2"  # CAUSAL has the mask of Phase 6
 CUDNN, HDIM = "torch_sdpa_fp16_cudnn", 64
@@ -21,23 +19,17 @@ def step(e: Evidence, version: str, over: str, problem: Problem = REPORT) -> Est
     return e.speedup(version, over=over, study="half_prompts", problem=problem)
 
 
-@finding(
-    "tensor-cores-phase6",
-    """With the same mask Phase 6 takes {slow:.1} as long as Phase 4. We padded each row in shared memory by a few
-elements, and {share} of that gap was gone, with most threads as idle as before.""",
-)
+@finding("tensor-cores-phase6", """With the same mask Phase 6 takes {slow:.1} as long as Phase 4. We padded each row in
+shared memory by a few elements, and {share} of that gap was gone, with most threads as idle as before.""")
 def phase6(e: Evidence) -> Says:
     slow = e.speedup(CAUSAL, over=PHASE6, study="ablation", hdim=HDIM)
     share = e.share_closed(PHASE6, f"{PHASE6}_padded", CAUSAL, hdim=HDIM)
     return numbers(slow=times(slow), share=share), checks(faster(slow), share > 0.9, share < 1)
 
 
-@finding(
-    "tensor-cores-idle",
-    """Nothing spills out of registers, and there are fewer barriers than in Phase 4. Idle threads cost nothing by being
-idle: without them Phase 6 is as fast. But they could help: with a warp for each row, which leaves no thread idle, it is
-{warps:.1} as fast as Phase 4.""",
-)
+@finding("tensor-cores-idle", """Nothing spills out of registers, and there are fewer barriers than in Phase 4. Idle
+threads cost nothing by being idle: without them Phase 6 is as fast. But they could help: with a warp for each row,
+which leaves no thread idle, it is {warps:.1} as fast as Phase 4.""")
 def idle(e: Evidence) -> Says:
     spills = (e.resource(f"fp16_phase6_iter{n}", "spill_bytes", hdim=HDIM) < 1 for n in (1, 2))
     barriers = e.count(PHASE6, "barriers", hdim=HDIM) / e.count(PHASE4, "barriers", hdim=HDIM)
@@ -46,31 +38,24 @@ def idle(e: Evidence) -> Says:
     return numbers(warps=times(warps)), checks(*spills, barriers < 1, ties(alone), faster(warps))
 
 
-@finding(
-    "tensor-cores-mma",
-    """With both products on tensor cores, and nothing else changed, Phase 4 is {mma:.1} as fast. The report
-predicts {said:.1f} times.""",
-)
+@finding("tensor-cores-mma", """With both products on tensor cores, and nothing else changed, Phase 4 is {mma:.1} as
+fast. The report predicts {said:.1f} times.""")
 def mma(e: Evidence) -> Says:
     mma = e.speedup(f"{PHASE4}_mma", over=PHASE4, study="ablation", hdim=HDIM)
     predicted = said("N406") / said("N469")
     return numbers(mma=times(mma), said=predicted.value), checks(mma > predicted)
 
 
-@finding(
-    "tensor-cores-registers",
-    """Its first step computes only the scores on tensor cores, and is {first:.0f} times as fast as Phase 4.""",
-)
+@finding("tensor-cores-registers", """Its first step computes only the scores on tensor cores, and is {first:.0f} times
+as fast as Phase 4.""")
 def registers(e: Evidence) -> Says:
     first, both, ahead = (step(e, *pair) for pair in ((SCORES, PHASE4), (BOTH, SCORES), (AHEAD, BOTH)))
     return numbers(first=first[REPORT].value), checks(first > 10, both < first, ahead < first)
 
 
-@finding(
-    "tensor-cores-ahead",
-    """The second step puts the other product there too, and is {both:.1} as fast as the first. The third copies
-tiles ahead of their use, and gains {ahead:faster}. It is the best at this shape, {cudnn:.1} as fast as cuDNN.""",
-)
+@finding("tensor-cores-ahead", """The second step puts the other product there too, and is {both:.1} as fast as the
+first. The third copies tiles ahead of their use, and gains {ahead:faster}. It is the best at this shape, {cudnn:.1} as
+fast as cuDNN.""")
 def ahead(e: Evidence) -> Says:
     both, gain, cudnn = step(e, BOTH, SCORES), step(e, AHEAD, BOTH), step(e, AHEAD, CUDNN)
     return numbers(both=times(both), ahead=gain, cudnn=times(cudnn)), checks(
@@ -78,11 +63,8 @@ def ahead(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "tensor-cores-wgmma",
-    """The last step uses `wgmma`, Hopper's own instruction, and is slower: its large blocks are too few for the card.
-With {tokens:,} tokens it makes the kernel {long:.1} as fast, level with cuDNN.""",
-)
+@finding("tensor-cores-wgmma", """The last step uses `wgmma`, Hopper's own instruction, and is slower: its large blocks
+are too few for the card. With {tokens:,} tokens it makes the kernel {long:.1} as fast, level with cuDNN.""")
 def wgmma(e: Evidence) -> Says:
     long = step(e, WGMMA, AHEAD, LONG)
     return numbers(long=times(long), tokens=LONG.seq_q), checks(
@@ -90,22 +72,8 @@ def wgmma(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "tensor-cores-estimate",
-    """The report hopes that a library is up to {said:.0f} times as fast as Phase 4. cuDNN is {library:.0f} times
-as fast.""",
-)
+@finding("tensor-cores-estimate", """The report hopes that a library is up to {said:.0f} times as fast as Phase 4. cuDNN
+is {library:.0f} times as fast.""")
 def estimate(e: Evidence) -> Says:
     library, hoped = step(e, CUDNN, PHASE4), said("N406") / said("N473")
     return numbers(library=library[REPORT].value, said=hoped.value), checks(library > hoped)
-
-
-@finding(
-    "tensor-cores-flashinfer",
-    """FlashInfer rotates inside its kernel too, which is FlashAttention 2's and has no `wgmma`. In the median over
-{all} prompts it takes {middle:.1f} times as long as ours.""",
-)
-def flashinfer(e: Evidence) -> Says:
-    gain = half_prompts(e, FLASHINFER[:1])
-    middle = median(one.value for one in gain.values())
-    return numbers(all=len(gain), middle=middle), checks(middle > 1, beside(gain.values()).lost < 2)

@@ -16,11 +16,8 @@ from . import Says, checks, finding, not_slower, numbers, slower
 WIDE = 512  # head dims from which a few queries on many keys are V8's, and slow
 
 
-@finding(
-    "use-speed",
-    """We timed {all} shapes in float32 beside PyTorch and Triton. On {lost} of them `rope_attention` is slower, all
-with few queries on many keys and a head dim of {wide} or more.""",
-)
+@finding("use-speed", """We timed {all} shapes in float32 beside PyTorch and Triton. On {lost} of them `rope_attention`
+is slower, all with few queries on many keys and a head dim of {wide} or more.""")
 def speed(e: Evidence) -> Says:
     found = {problem: rival.over for problem, rival in beside_op(e).items()}
     if not found:
@@ -40,12 +37,9 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
     return found
 
 
-@finding(
-    "use-overhead",
-    """Called with its defaults, the op takes up to {added:.0} more of the host's time than a bare launch of its kernel,
-and up to {maps:.0} more for a long prompt in float32, for which it describes each tensor to the card. In a graph it
-adds nothing.""",
-)
+@finding("use-overhead", """Called with its defaults, the op takes up to {added:.0} more of the host's time than a bare
+launch of its kernel, and up to {maps:.0} more for a long prompt in float32, for which it describes each tensor to the
+card. In a graph it adds nothing.""")
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
     for row in op_rows(e, "op_time"):
@@ -63,11 +57,8 @@ def overhead(e: Evidence) -> Says:
     return numbers(added=short.fastest, maps=maps.fastest), checks(graph < 1.03, short > 0, maps > short.fastest)
 
 
-@finding(
-    "use-problems",
-    """Of {calls:,} random calls {broken} break this rule. In those, values of Q and K span six decades, and
-weights hang on the last bits of scores near a million.""",
-)
+@finding("use-problems", """Of {calls:,} random calls {broken} break this rule. In those, values of Q and K span six
+decades, and weights hang on the last bits of scores near a million.""")
 def problems(e: Evidence) -> Says:
     rows = op_rows(e, "op_problems", "op_problems")
     broken = [row for row in rows if row["status"] != "ok"]

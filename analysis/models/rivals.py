@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kernels import Problem, Unsupported
@@ -60,12 +60,12 @@ class Rival(NamedTuple):
     over: Estimate
 
 
-def rivals(e: Evidence, problem: Problem, versions: Iterable[str] = (), ours: str = V8) -> list[Rival]:
-    """What is right and was timed beside a right version of ours in any study, the fastest first: peers, or others."""
+def rivals(e: Evidence, problem: Problem, ours: str = V8) -> list[Rival]:
+    """The peers that are right and were timed beside a right version of ours in any study, the fastest first."""
     found = []
     for study in MEASURED_IN:
-        for name in versions or e.study(study).versions("rope", peers=True):
-            if name != ours and right(e, study, problem, ours, name):
+        for name in e.study(study).versions("rope", peers=True):
+            if right(e, study, problem, ours, name):
                 mine, theirs = (e.time(each, study=study, problem=problem)[problem] for each in (ours, name))
                 if over := theirs / mine:
                     found.append(Rival(name, mine, theirs, over))

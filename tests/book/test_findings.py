@@ -73,7 +73,7 @@ def test_two_swapped_times_change_what_asks_for_them_alone(e: Evidence, monkeypa
 
 
 EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
-    "attention-online-fixed", "decode-free", "language-alike",
+    "decode-free", "language-alike",
 }  # fmt: skip
 OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counters, counts, searches, errors, targets
     "question-bound", "question-bound-loaded", "question-cliff",
@@ -82,7 +82,7 @@ OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counter
 
 STORY = {  # the same of the story
     "decode-error",
-    "checks-cost", "checks-nan", "checks-race", "checks-rotation", "checks-sharp", "checks-sinusoidal", "loads-once",
+    "checks-cost", "checks-nan", "checks-race", "checks-rotation", "checks-sharp", "loads-once",
     "loads-own", "front-sure", "wave-fit", "wave-theirs",
 }  # fmt: skip
 
