@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from analysis.measure import op, op_decode, runs
-from analysis.measure.op import Call, Given, drawn, expected, judge, tensors
+from analysis.measure import op, op_calls, runs
+from analysis.measure.op_calls import Call, Given, drawn, expected, judge, tensors
 from analysis.measure.workers import Hang, MeasureError, Worker
 from analysis.record import rows
 from kernels import Problem, Unsupported, ops
@@ -37,20 +37,20 @@ def test_a_draw_is_the_same_for_its_arguments_and_meets_all_kinds_in_few_kernels
     found = drawn(5, 200, "sm_90", most_kernels=50)
     assert found == drawn(5, 200, "sm_90", most_kernels=50) != drawn(6, 200, "sm_90", most_kernels=50)
     assert len({kernel for call in found for kernel in call.served("sm_90")[1]}) <= 51
-    for name, all_of in (("inputs", op.INPUTS), ("mode", op.MODES), ("layout", op.LAYOUTS)):
+    for name, all_of in (("inputs", op_calls.INPUTS), ("mode", op_calls.MODES), ("layout", op_calls.LAYOUTS)):
         assert {getattr(call, name) for call in found} == set(all_of)
-    assert {call.problem.family for call in found} == set(op.FUNCTIONS)
+    assert {call.problem.family for call in found} == set(op_calls.FUNCTIONS)
     assert 20 < sum(call.called == "graph" for call in found) < 80
-    assert all(call.places <= op.MOST_POSITIONS for call in found)
-    (problems, _) = op.works(60)
+    assert all(call.places <= op_calls.MOST_POSITIONS for call in found)
+    problems = op.works(60)["op_problems"]
     served = [call.served("sm_90")[0] for call in problems.calls("sm_90")]
     assert len(served) == 60 and min(served.count("rope_prompt32"), served.count("rope_chunk")) >= 5
 
 
-@pytest.mark.parametrize("layout", op.LAYOUTS)
+@pytest.mark.parametrize("layout", op_calls.LAYOUTS)
 def test_a_layout_holds_the_values_with_nan_around_them(layout: str) -> None:
     x = torch.randn(2, 3, 5, 8)
-    view = op.LAYOUTS[layout](x)
+    view = op_calls.LAYOUTS[layout](x)
     assert torch.equal(view, x[:, :1].expand(x.shape) if layout == "expanded" else x)
     assert view.is_neg() == (layout == "negated") and (view.data_ptr() % 16 == 0) == (layout != "unaligned")
     whole = view.resolve_neg().as_strided((view.untyped_storage().nbytes() // 4,), (1,), 0)
@@ -162,14 +162,15 @@ def test_every_call_gets_a_row_and_a_stopped_run_goes_on(monkeypatch: pytest.Mon
     monkeypatch.setattr(Worker, "do", do)
     monkeypatch.setattr(Worker, "ask", lambda self, work: ((("row", row)) for row in times))
     monkeypatch.setattr(op, "compilers", compilers)
-    monkeypatch.setattr(op, "drawn", lambda seed, count, target, draw=None: CALLS[-count:] if draw else CALLS[:count])
+    monkeypatch.setattr(op, "drawn", lambda seed, count, *_: CALLS[-count:] if len(_) > 2 else CALLS[:count])
+    both = ("op_problems", "op_time")
     for count, ends in ((6, KeyboardInterrupt), (6, None), (7, None), (7, None)):
         writer = runs.Writer(tmp_path, CARD)
         if ends:
             with pytest.raises(ends):
-                op.measure_op(writer, op.works(count), False)
+                op.measure_op(writer, {name: op.works(count)[name] for name in both}, False)
         else:
-            assert op.measure_op(writer, op.works(count), False) is False
+            assert op.measure_op(writer, {name: op.works(count)[name] for name in both}, False) is False
         writer.close()
     assert done == [0, 1, 2, 3, 4, 5, *range(7)], "more calls are a run of their own; what is complete stays"
     frame = rows(tmp_path, "op_problems")
@@ -182,8 +183,8 @@ def test_every_call_gets_a_row_and_a_stopped_run_goes_on(monkeypatch: pytest.Mon
 
 def test_decode_calls_have_every_dtype_and_lengths_and_pytorchs_path_breaks_no_rule_in_any() -> None:
     dice = random.Random(3)
-    calls = [call for _ in range(500) if (call := op_decode.decode_call(dice))]
-    assert {(call.problem.dtype, call.lengths) for call in calls} == set(product(op_decode.DTYPES, (False, True)))
+    calls = [call for _ in range(500) if (call := op_calls.decode_call(dice))]
+    assert {(call.problem.dtype, call.lengths) for call in calls} == set(product(op_calls.DTYPES, (False, True)))
     small = [call for call in calls if math.prod(call.problem.kv_shape) < 2**17][:60]
     assert len(small) == 60 and all(call.served("sm_90")[1] for call in small[:3])
     for call in small:
