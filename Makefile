@@ -16,7 +16,7 @@ pip    := -m pip --disable-pip-version-check
 card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment cluster book test test-deep gpu measure op status claims compare \
+.PHONY: environment cluster book test test-deep gpu measure op claims compare \
 	counts counters sanitize resources lint serve clean
 
 environment: .venv/.stamp
@@ -42,9 +42,6 @@ measure: .venv/.stamp
 op: .venv/.stamp
 	$(run) -m analysis op $(card) $(if $(NEW_RUN),--new-run)
 
-status: .venv/.stamp
-	$(run) -m analysis measure --status
-
 claims: .venv/.stamp
 	$(run) -m analysis claims
 
@@ -55,7 +52,7 @@ counts: .venv/.stamp
 	$(run) -m analysis counts
 
 counters: .venv/.stamp
-	$(run) -m analysis counters $(card) $(if $(NEW_RUN),--all)
+	$(run) -m analysis counters $(card) $(if $(NEW_RUN),--new-run)
 
 sanitize: .venv/.stamp
 	$(run) -m analysis sanitize $(card)

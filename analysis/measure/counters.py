@@ -1,7 +1,7 @@
 """Hardware counters of every kernel at the published shapes, by Nsight Compute: `python -m analysis counters`.
 
 Only what the book shows (`PROFILED`) and is missing, or was recorded of other code, is profiled, and written after
-every `CHUNK` problems; `--all` profiles anew. The profiler runs this module again as the program to be profiled: it
+every `CHUNK` problems; `--new-run` profiles anew. The profiler runs this module again as the program to be profiled: it
 launches every plan once to warm up and once profiled, so that the n-th profiled kernel is the n-th launch of what it
 says it launched. Clocks are left as they are, and caches warm, as device_warm finds them. More counters than fit in one
 pass make the profiler replay a kernel; it saves and restores memory for that, which cools the caches. So what depends
@@ -19,9 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -37,7 +37,7 @@ from ..record.problems import problem_columns, problem_of
 from .machine import toolkit
 from .run import compile_pair, require_versions, to_compile
 from .runs import Writer, at_card
-from .studies import PROFILED, PUBLISHED, STALL, STALLS, STUDIES, studies
+from .studies import PROFILED, STALL, STALLS, studies
 from .workers import compilers
 
 ONCE = (
@@ -99,20 +99,19 @@ class ProfileError(Exception):
     """One of the tasks kept the profiler from seeing what was to be profiled; the message says what it saw."""
 
 
-def tasks(study: str, sms: int, versions: str = "", hdims: Collection[int] = ()) -> list[Task]:
-    """Each version of the log and problem of some studies once, on a card with `sms` SMs.
-
-    `versions` names some, `hdims` are some of the problems' head dims; empty, all.
+def tasks(sms: int, versions: str = "") -> list[Task]:
+    """Each version and problem of `PROFILED` once, on a card with `sms` SMs; `versions` names some.
 
     Raises: DataError for a name that there is not.
     """
     keep = require_versions(versions)
     found: dict[tuple[str, Problem], Task] = {}
-    for each in studies(study):
-        for version, problem in each.on(sms).pairs():
-            wanted = not hdims or problem.hdim in hdims
-            if wanted and not version.is_peer and version.id in keep and supports(version, problem):
-                found.setdefault((version.id, problem), Task(each.name, version.id, problem))
+    for names, among, hdims in PROFILED:
+        for each in studies(names):
+            for version, problem in each.on(sms).pairs():
+                asked = version.id in (among or VERSIONS) and problem.hdim in (hdims or [problem.hdim])
+                if asked and not version.is_peer and version.id in keep and supports(version, problem):
+                    found.setdefault((version.id, problem), Task(each.name, version.id, problem))
     return list(found.values())
 
 
@@ -270,24 +269,16 @@ def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis counters", description=__doc__.splitlines()[0])
-    parser.add_argument("--study", help=f"some of, separated by commas: {', '.join(STUDIES)}; else what the book shows")
     parser.add_argument("--versions", default="", help="only these, separated by commas; rows of others are kept")
-    parser.add_argument("--all", action="store_true", help="profile anew also what was recorded of today's code")
+    parser.add_argument("--new-run", action="store_true", help="profile anew also what was recorded of today's code")
     cards.add_options(parser)
     parser.add_argument("--profiled", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.profiled:
         launch_all(options.profiled)
         return 0
-    asked: Sequence[tuple[str, str, Collection[int]]] = PROFILED
-    if options.study or options.versions:
-        asked = ((options.study or f"{PUBLISHED},matched,beyond", options.versions, ()),)
     with at_card(options.gpu) as writer:
-        wanted: dict[Any, Task] = {}
-        for study, versions, hdims in asked:
-            for task in tasks(study, writer.gpu["sms"], versions, hdims):
-                wanted.setdefault(task[1:], task)
-        fresh, failed = profile_all(writer, list(wanted.values()), options.all)
+        fresh, failed = profile_all(writer, tasks(writer.gpu["sms"], options.versions), options.new_run)
     for task, reason in failed.items():
         print(f"counters: {task}: {reason}", file=sys.stderr)
     print(f"[counters] {fresh} new rows in {writer.card}")

@@ -51,7 +51,7 @@ def run_part(part: str, arguments: Sequence[str]) -> tuple[str, str]:
 def run_all(slug: str, chosen: argparse.Namespace) -> int:
     """Run every part that is wanted, whatever becomes of those before it; the exit code is that of measuring."""
     code, lines, began = 0, [], time.monotonic()
-    for part in (part for part in PARTS if part not in chosen.without.split(",")):
+    for part in PARTS:
         own = ["--checked", "--study", chosen.study] if part == "measure" else []
         state, line = run_part(part, ["--gpu", slug, *own])
         lines.append(line)
@@ -63,12 +63,9 @@ def run_all(slug: str, chosen: argparse.Namespace) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis gpu", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="say what stands before measuring here, and end")
-    parser.add_argument("--without", default="", help=f"parts to leave out, separated by commas: {', '.join(PARTS)}")
     parser.add_argument("--study", default="all", help=f"what to measure, separated by commas: {', '.join(STUDIES)}")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
-    if unknown := set(filter(None, chosen.without.split(","))) - set(PARTS):
-        parser.error(f"no part is called {min(unknown)!r}; there are: {', '.join(PARTS)}")
     if not preflight.passes([*(study.name for study in studies(chosen.study)), *OTHER_RUNS]):
         return 1
     return 0 if chosen.check else run_all(cards.folder_of(answer(identify), chosen.gpu).name, chosen)

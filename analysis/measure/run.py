@@ -19,7 +19,7 @@ import itertools
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kernels import VERSIONS, Unsupported
@@ -27,12 +27,10 @@ from kernels.checking.reference import INPUTS
 from kernels.peers import flashinfer
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 
-from .. import record
 from ..errors import DataError, MeasureError
-from ..evidence.current import outdated
 from ..record import cards
 from ..record.columns import STATUSES
-from ..record.files import known_gpus, problem_of
+from ..record.files import problem_of
 from . import preflight
 from .on_gpu import Pair, Row, check_all, in_order, in_shapes, load_all, row_of, survey, time_all
 from .runs import StudyRun, at_card
@@ -41,7 +39,6 @@ from .workers import Worker, answer, compilers, tqdm
 
 PROCESSES = 5
 FIRST = "log"  # the documents' study
-SMALL_BYTES = 16 << 30  # of a card's memory, of which a process that lasts keeps some hundred MB
 
 
 # ---------------------------------------------------------------- compiling
@@ -77,28 +74,23 @@ class Crew:
     was lost at is not tried again in this call.
     """
 
-    def __init__(self, gpu: Mapping[str, Any], processes: int, stack: contextlib.ExitStack) -> None:
+    def __init__(self, processes: int, stack: contextlib.ExitStack) -> None:
         self.checker, *self.timers = self.all = [Worker() for _ in range(processes + 1)]
         for worker in self.all:
             stack.callback(worker.close)
-        self.is_small = gpu["memory_bytes"] < SMALL_BYTES
         self.lost: dict[Pair, str] = {}
 
     def begin(self) -> None:
-        for worker in self.all if not self.is_small else self.all[:1]:
+        for worker in self.all:
             worker.begin()
-
-    def rest(self, worker: Worker) -> None:
-        if self.is_small:
-            worker.close()
 
     def load(self, pairs: Sequence[Pair]) -> None:
         """Have every process load what PyTorch compiles: each compiles a share, and finds the others' on disk.
 
-        All at once, before anything is timed: in turns they would take as many times longer. Not on a small card. A
-        process that is lost loads no more.
+        All at once, before anything is timed: in turns they would take as many times longer. A process that is lost
+        loads no more.
         """
-        if self.is_small or not pairs:
+        if not pairs:
             return
         share = math.ceil(len(pairs) / len(self.all))
         firsts = (share * place for place in range(len(self.all)))
@@ -125,19 +117,17 @@ class Crew:
                 else:
                     run.append("checks", content)
                     bar.update()
-        self.rest(self.checker)
 
-    def time(self, run: StudyRun, keep: Collection[str]) -> None:
+    def time(self, run: StudyRun) -> None:
         """Append the rows of every process that are not there yet, then once more those off their siblings."""
         for again, (process, worker) in itertools.product((False, True), enumerate(self.timers, 1)):
-            while not self._timed(run, process, worker, keep, again):
+            while not self._timed(run, process, worker, again):
                 pass  # what was timed together with what is lost is timed again
-            self.rest(worker)
 
-    def _timed(self, run: StudyRun, process: int, worker: Worker, keep: Collection[str], again: bool) -> bool:
+    def _timed(self, run: StudyRun, process: int, worker: Worker, again: bool) -> bool:
         """Append what a process has to time; False where it is lost at one."""
         mark: Row = {"repeated": True} if again else {}
-        left = [trial for trial in (run.off if again else run.untimed)(process) if trial.pair[0] in keep]
+        left = (run.off if again else run.untimed)(process)
         for pair, timer in ((trial.pair, timer) for trial in left for timer in trial.timers if trial.pair in self.lost):
             failed = {"process": process, "timer": timer, "status": "error", "reason": self.lost[pair], **mark}
             run.append("timings", [row_of(pair, **failed)])
@@ -191,7 +181,7 @@ def require_versions(names: str) -> list[str]:
 
 
 def measure_studies(
-    chosen: Sequence[Study], processes: int = PROCESSES, new_run: bool = False, versions: str = "", named: str = ""
+    chosen: Sequence[Study], processes: int = PROCESSES, new_run: bool = False, named: str = ""
 ) -> str:
     """Bring the current run of each study to its end on the GPU at hand, and return the GPU's folder name.
 
@@ -199,7 +189,6 @@ def measure_studies(
 
     Raises: MeasureError, DataError.
     """
-    keep = set(require_versions(versions))
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(at_card(named))  # without a GPU its one process is all that begins
         folder, gpu = writer.card, writer.gpu
@@ -212,19 +201,19 @@ def measure_studies(
         if not runs:
             return folder.name
         compile_each = stack.enter_context(compilers(gpu["target"]))
-        crew = Crew(gpu, processes, stack)
+        crew = Crew(processes, stack)
         for run in runs:
             run.started = time.monotonic()
             crew.begin()
-            left = [pair for pair in run.unfinished(processes) if pair[0] in keep]
+            left = run.unfinished(processes)
             compile_each(compile_pair, to_compile(left))
             crew.load([pair for pair in left if loads_ahead(VERSIONS[pair[0]])])
-            crew.check(run, [pair for pair in run.unchecked() if pair[0] in keep])
+            crew.check(run, run.unchecked())
             run.note_untimed()
             if run is runs[0]:
                 describe(folder, gpu)
-            crew.time(run, keep)
-            run.save(complete=not versions)
+            crew.time(run)
+            run.save(complete=True)
             print("\n".join(f"[measure] {line}" for line in summary(run)), flush=True)
     print(f"[measure] rows are in {folder}; to render them: make book GPU={folder.name}")
     return folder.name
@@ -254,36 +243,15 @@ def summary(run: StudyRun) -> Iterator[str]:
         yield f"{run.study.name}: {name} on {problem}, {what}: {why}"
 
 
-def stale() -> list[str]:
-    """Lines that name measured versions whose code has changed since, or that are gone."""
-    lines = []
-    for gpu in known_gpus():
-        frame = record.rows(gpu, "timings")
-        latest = frame.groupby("study")["run"].transform("max") == frame["run"]
-        for (chosen, name), rows in frame[latest].groupby(["study", "version"]):
-            if name not in VERSIONS:
-                lines.append(f"{gpu}, study {chosen}: {name} is gone")
-            elif outdated(rows).all():
-                lines.append(f"{gpu}, study {chosen}: {name} has changed since it was measured")
-    return lines
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis measure", description=__doc__.splitlines()[0])
     parser.add_argument("--study", default="all", help=f"some of, separated by commas: {', '.join(STUDIES)}")
-    parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--new-run", action="store_true", help="measure again although a run is complete")
-    parser.add_argument("--versions", default="", help="only these, separated by commas; the run stays incomplete")
     cards.add_options(parser)
     parser.add_argument("--checked", action="store_true", help="say nothing of what stands before measuring here")
-    parser.add_argument("--status", action="store_true", help="list measured versions whose code has changed since")
     options = parser.parse_args(arguments)
-    if options.status:
-        print("\n".join(stale()) or "every measured version is today's")
-        return 0
     chosen = studies(options.study)
-    require_versions(options.versions)
     if not options.checked and not preflight.passes([study.name for study in chosen]):
         return 1
-    measure_studies(chosen, options.processes, options.new_run, options.versions, options.gpu)
+    measure_studies(chosen, new_run=options.new_run, named=options.gpu)
     return 0

@@ -13,7 +13,7 @@ from analysis.errors import REFUSED
 from analysis.evidence.current import today
 from analysis.measure import counters, runs
 from analysis.measure.counters import GROUPS, METRICS, ProfileError, Task, tidy
-from analysis.measure.studies import STUDIES
+from analysis.measure.studies import PROFILED, STUDIES
 from analysis.record import files
 from analysis.record.files import problem_columns
 from analysis.record.runs import OF_RUN
@@ -88,6 +88,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
     """A card and its profiler; what is measured goes to `tmp_path`."""
     stand_in = Ncu()
     monkeypatch.setattr(runs, "answer", lambda work: {**MACHINE, **CARD})
+    monkeypatch.setattr(counters, "PROFILED", (("log", (), ()),))
     monkeypatch.setattr(counters, "toolkit", lambda program: program)
     monkeypatch.setattr(counters, "compilers", compilers)
     monkeypatch.setattr(files, "MEASURED", tmp_path)
@@ -106,11 +107,12 @@ def times(folder: Path) -> set[tuple[str, int, float]]:
 
 
 def command(versions: str, *more: str) -> int:
-    return command_line.main(["counters", "--study", "log", "--versions", versions, *more])
+    return command_line.main(["counters", "--versions", versions, *more])
 
 
 def test_what_is_asked_for_is_profiled_on_the_card(ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert counters.main(["--study", "log,matched", "--versions", "attention_online"]) == 0
+    monkeypatch.setattr(counters, "PROFILED", PROFILED)
+    assert command("attention_online") == 0
     heads = (
         recorded(tmp_path).groupby("study")[["hdim", "heads"]].apply(lambda rows: dict(rows.drop_duplicates().values))
     )
@@ -142,7 +144,7 @@ def test_only_what_is_missing_or_stale_is_profiled(ncu: Ncu, tmp_path: Path) -> 
     assert ncu.calls == [["attention_online", *["attention_online_fixed"] * len(HDIMS)]] * len(GROUPS)
     values = {(hdim, value) for version, hdim, value in times(tmp_path) if version == "attention_online"}
     assert values == {(512, 3.0), *((hdim, 1000.0) for hdim in HDIMS[1:])}
-    assert command("attention_online", "--all") == 0
+    assert command("attention_online", "--new-run") == 0
     assert {value for version, _, value in times(tmp_path) if version == "attention_online"} == {3.0}
 
 
@@ -174,7 +176,7 @@ def test_a_profiler_may_not_or_lacks_a_metric(ncu: Ncu, tmp_path: Path, capsys: 
     assert command("attention_online") == REFUSED and len(ncu.calls) == 1
     assert "the driver keeps them for administrators (ERR_NVGPUCTRPERM)" in capsys.readouterr().err
     ncu.forbidden, ncu.broken = False, True
-    assert command_line.main(["counters", "--study", "log"]) == 1 and len(ncu.calls) < 40
+    assert command_line.main(["counters"]) == 1 and len(ncu.calls) < 40
     said = capsys.readouterr().err
     assert "counters: nothing can be profiled; attention_" in said and "no such driver" in said
     lacking = "sm__throughput.avg.pct_of_peak_sustained_elapsed"

@@ -139,14 +139,12 @@ def _measure_slowly(begun: Any, go_on: Any) -> None:
     measure()
 
 
-def test_two_commands_at_a_time_write_two_runs(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_commands_at_a_time_write_two_runs(card: Path) -> None:
     begun, go_on = FORK.Event(), FORK.Event()
     first = FORK.Process(target=_measure_slowly, args=(begun, go_on), daemon=True)
     first.start()
     assert begun.wait(10)
-    monkeypatch.setattr(run, "studies", lambda names: [SHORT])
-    command = ["--processes", str(PROCESSES)]
-    assert run.main([*command, "--new-run"]) == 0
+    run.measure_studies([SHORT], PROCESSES, new_run=True)
     assert list(record.rows(card, "runs")["complete"]) == [False, True]
     go_on.set()
     first.join(10)
