@@ -1,23 +1,18 @@
 """What compute-sanitizer sees in every version: `python -m analysis sanitize`.
 
-    python -m analysis sanitize --logs FOLDER      run the four tools on the GPU at hand, keep what they print
-    python -m analysis sanitize --versions rope_v8
-
 A row for each tool and version: how many hazards the tool counts over the small, odd problems on which the emulator
 tries the version too. What a version declares is expected. A process, `python -m analysis.measure.sanitize TOOL
 VERSION...`, has several versions that declare nothing; where the tool counts a hazard, or it ends in another way than
 it should, each of them has a process of its own. In it every buffer is a driver allocation of its exact size, which
 holds nothing unless the plan fills it: memcheck and initcheck watch that.
 
-A tool that misses the planted kernel, or does not come to its end, has checked nothing. That kernel reads past a
-buffer, reads what nobody wrote, and races; a barrier that diverges is not planted, since it may hang the GPU. Older
-rows name a kernel and a place, which were read from the tools' reports.
+A tool that does not find what is `KNOWN`, or does not come to its end, has checked nothing. No diverging barrier is
+known, since one may hang the GPU. Older rows name a kernel and a place, which were read from the tools' reports.
 """
 
 import argparse
 import collections
 import contextlib
-import ctypes
 import itertools
 import re
 import socket
@@ -47,7 +42,6 @@ from kernels.runtime.gpu import (
     prepare_launch,
     require_gpu,
 )
-from kernels.runtime.probes import EMPTY
 
 from ..errors import REFUSED, MeasureError
 from ..evidence.current import Row, current, today
@@ -60,19 +54,20 @@ from .workers import CORES, compilers, tqdm
 
 
 class Tool(NamedTuple):
-    """What a tool looks for, whether the planted kernel has it, and the tool's own options."""
+    """What a tool looks for, and its own options."""
 
     finding: str
-    planted: bool
     options: tuple[str, ...] = ()
 
 
 TOOLS = {
-    "memcheck": Tool("out_of_bounds", True, ("--padding 65536", "--report-api-errors no")),
-    "racecheck": Tool("race", True, ("--racecheck-report analysis",)),
-    "initcheck": Tool("uninitialised", True, ("--initcheck-address-space all",)),
-    "synccheck": Tool("divergent_barrier", False),
+    "memcheck": Tool("out_of_bounds", ("--padding 65536", "--report-api-errors no")),
+    "racecheck": Tool("race", ("--racecheck-report analysis",)),
+    "initcheck": Tool("uninitialised", ("--initcheck-address-space all",)),
+    "synccheck": Tool("divergent_barrier"),
 }
+KNOWN = "rope_separate"  # races and reads past a table; in the process that is to be heard nobody writes its q either
+HEARD = "known"
 COMMON_OPTIONS = (
     "--destroy-on-device-error kernel",
     "--show-backtrace no",
@@ -84,27 +79,10 @@ TIMEOUT = 300.0  # seconds, of one process
 PORTS = range(10_000, 60_000, 1_000)  # each the first of those of a command, and taken by it
 TOGETHER = 8  # versions in a process
 MOST, ROOM = 32, 2 << 30  # processes at a time; bytes of the card's memory for each
-PLANTED = "planted"
 EXACT = "memcheck"  # leaves out the padding, so that a declared read out of bounds shows
 
 
 # ---------------------------------------------------------------- the process that a tool watches
-
-
-def planted_ptx(target: str) -> str:
-    """A kernel that reads x[1] and the first word of shared memory, then stores its thread in that word and in x[0]."""
-    header = re.findall(r"^\.(?:version|target|address_size) .*$", compile_ptx(EMPTY, target), re.MULTILINE)
-    body = f""".extern .shared .align 16 .b8 shared[];
-.visible .entry {PLANTED}(.param .u64 p_x) {{
-  .reg .b64 %x; .reg .b32 %r<5>;
-  ld.param.u64 %x, [p_x];
-  mov.u32 %r0, %tid.x; mov.u32 %r1, shared;
-  ld.global.b32 %r2, [%x+4]; ld.shared.b32 %r3, [%r1];
-  st.shared.b32 [%r1], %r0;
-  add.u32 %r4, %r2, %r3; add.u32 %r4, %r4, %r0; st.global.b32 [%x], %r4; ret;
-}}
-"""
-    return "\n".join([*header, body])
 
 
 def _ask(entry: Any, *arguments: Any) -> Any:
@@ -119,17 +97,10 @@ def allocate(sizes: Mapping[str, int]) -> dict[str, int]:
     return {name: int(_ask(driver.cuMemAlloc, size)) for name, size in sizes.items()}
 
 
-def run_planted(tool: str) -> None:
-    addresses = allocate({"x": 4 if tool == EXACT else 8})
-    function = load_ptx(planted_ptx(device_target()))
-    prepare_launch(function, (1,), (64,), [addresses["x"]], [ctypes.c_uint64], 16)()
-    torch.cuda.synchronize()
-
-
-def run_version(name: str, problem: Problem, tool: str) -> None:
+def run_version(name: str, problem: Problem, tool: str, unwritten: str = "") -> None:
     """One call. Raises: Unsupported, GpuError."""
     plan = VERSIONS[name](problem, device_target())
-    inputs = make_inputs(problem, "uniform")
+    inputs = {name: values for name, values in make_inputs(problem, "uniform").items() if name != unwritten}
     itemsize = {name: DTYPES[buffer.dtype].itemsize for name, buffer in plan.buffers.items()}
     sizes = {name: buffer.size * itemsize[name] for name, buffer in plan.buffers.items()}
     padding = {name: 0 if tool == EXACT else b.padding * itemsize[name] for name, b in plan.buffers.items()}
@@ -155,19 +126,17 @@ def run_version(name: str, problem: Problem, tool: str) -> None:
 
 
 def run_watched(tool: str, *names: str) -> int:
-    """What a tool watches: versions on their small problems, or the planted kernel. Returns the exit code.
+    """What a tool watches: versions on their small problems, or what is `KNOWN`. Returns the exit code.
 
     It is REFUSED where one of the versions runs on none of its problems.
     """
     torch.empty(1, device=require_gpu())  # makes torch's context current, for the driver's allocations
-    if names == (PLANTED,):
-        run_planted(tool)
-        return 0
+    names, unwritten = ((KNOWN,), "q") if names == (HEARD,) else (names, "")
     ran = set()
     for name in names:
         for problem in problems(VERSIONS[name]):
             try:
-                run_version(name, problem, tool)
+                run_version(name, problem, tool, unwritten)
                 ran.add(name)
             except Unsupported as refusal:
                 print(refusal)
@@ -235,7 +204,7 @@ def declared(name: str) -> set[str]:
 
 
 def row_of(tool: str, name: str, told: Told, hears: bool) -> Row:
-    """The row of one tool and version. `hears`: whether the tool found the planted hazard."""
+    """The row of one tool and version. `hears`: whether the tool found what is known."""
     finding = TOOLS[tool].finding
     expected = finding in declared(name)
     if not told.hazards:
@@ -269,8 +238,8 @@ def sanitize(names: Sequence[str], folder: Path, processes: int = CORES) -> Iter
     with ThreadPoolExecutor(processes) as pool, contextlib.ExitStack() as stack:
         stack.callback(pool.shutdown, cancel_futures=True)
         bar = stack.enter_context(tqdm(total=len(names) * len(TOOLS)))
-        planted = list(pool.map(lambda tool: tools.watch(tool, [PLANTED]), TOOLS))
-        hears = [not tool.planted or bool(each.hazards) for tool, each in zip(TOOLS.values(), planted)]
+        known = dict(zip(TOOLS, pool.map(lambda tool: tools.watch(tool, [HEARD]), TOOLS)))
+        hears = [tool == "synccheck" or bool(known[tool].hazards) for tool in TOOLS]
         made = {pool.submit(tools.watch_each, *part): part[0] for part in _parts(names)}
         told: dict[str, dict[str, Told]] = {name: {} for name in names}
         for future in as_completed(made):
@@ -295,14 +264,12 @@ def checked(rows: Sequence[Row]) -> set[str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis sanitize", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--versions", default="", help="these, separated by commas (default: what has no row of today)")
-    parser.add_argument("--logs", type=Path, help="folder for what the tools print (default: a temporary one)")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
     began, own = time.monotonic(), [version.id for version in VERSIONS.values() if not version.is_peer]
     names = [name for name in require_versions(chosen.versions) if name in own]
     toolkit("compute-sanitizer")  # without one there is no card to hold
-    folder = (chosen.logs or Path(tempfile.mkdtemp(prefix="sanitizers-"))).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="sanitizers-"))
     rows, run = list[Row](), None
     with at_card(chosen.gpu) as writer:
         known = () if chosen.versions else current(records(writer.card, "sanitizers"))

@@ -6,20 +6,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from analysis.errors import REFUSED, MeasureError
 from analysis.measure import sanitize
-from analysis.measure.sanitize import TOOLS, Told, row_of
+from analysis.measure.sanitize import Told, row_of
 from analysis.record import rows
 from analysis.record.files import known_gpus
 from kernels import VERSIONS
 from kernels.checking.check import OWN
-from kernels.runtime.compile import assembled, entry_name
-from kernels.runtime.emulator import Memory, execute, parse
+from kernels.runtime.compile import entry_name
 
 RACES = next(version.id for version in OWN if "race" in sanitize.declared(version.id))
 CLEAN = next(version.id for version in OWN if not sanitize.declared(version.id))
@@ -30,15 +28,9 @@ def test_no_recorded_finding_is_undeclared() -> None:
     assert frame["version"].nunique() > 90 and frame["expected"].all()
 
 
-@pytest.mark.parametrize("target", ["sm_75", "sm_90", "sm_120"])
-def test_the_planted_kernel_has_what_each_tool_must_find(target: str) -> None:
-    ptx = sanitize.planted_ptx(target)
-    assert assembled(ptx, target)
-    kinds = set()
-    for size in (1, 2):
-        memory = Memory({"x": np.zeros(size, np.uint32)}, unwritten={"x"})
-        kinds |= {finding.kind for finding in execute(parse(ptx), memory, (1,), (64,), ("x",), 16).findings}
-    assert kinds == {tool.finding for tool in TOOLS.values() if tool.planted}
+def test_what_is_known_has_what_tools_must_find_on_every_gpu() -> None:
+    assert sanitize.declared(sanitize.KNOWN) == {"race", "out_of_bounds"}
+    assert not VERSIONS[sanitize.KNOWN](sanitize.problems(VERSIONS[sanitize.KNOWN])[0], "sm_75").buffers["q"].init
 
 
 @pytest.mark.parametrize(
@@ -68,7 +60,7 @@ if "--help" in sys.argv:
 tool, *names = sys.argv[sys.argv.index("analysis.measure.sanitize") + 1 :]
 assert sys.argv[sys.argv.index("--tool") + 1] == tool and "--padding" not in sys.argv
 counts = {{"memcheck": 0, "racecheck": 128, "initcheck": 64, "synccheck": 0}}
-hazards = counts[tool] if names == ["planted"] else 2 if tool == "racecheck" and "{races}" in names else 0
+hazards = counts[tool] if names == ["known"] else 2 if tool == "racecheck" and "{races}" in names else 0
 print("========= Error: half a line", end="")
 if tool == "initcheck" and "{clean}" in names:
     sys.exit(3)
@@ -78,7 +70,7 @@ print(f"\\n========= {{kind}} SUMMARY: {{hazards}} hazards displayed ({{hazards}
 
 
 def test_every_tool_runs_on_every_version_but_a_deaf_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stand-in counts races in one version; its memcheck misses the planted kernel, its initcheck dies once."""
+    """The stand-in counts races in one version; its memcheck misses what is known, its initcheck dies once."""
     tool = tmp_path / "compute-sanitizer"
     tool.write_text(FAKE_TOOL.format(python=sys.executable, races=RACES, clean=CLEAN))
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
@@ -112,7 +104,8 @@ def test_the_watched_process_launches_every_problem_with_its_own_buffers(monkeyp
         return lambda: launched.append((entry_name(function), grid))
 
     monkeypatch.setattr(sanitize, "allocate", allocate)
-    monkeypatch.setattr(sanitize, "_ask", lambda *arguments: None)
+    asked: list[Any] = []
+    monkeypatch.setattr(sanitize, "_ask", lambda entry, *arguments: asked.append(entry))
     monkeypatch.setattr(sanitize, "require_gpu", lambda: torch.device("cpu"))
     monkeypatch.setattr(sanitize, "device_target", lambda: "sm_90")
     monkeypatch.setattr(sanitize, "load_ptx", lambda ptx: ptx)
@@ -126,6 +119,9 @@ def test_the_watched_process_launches_every_problem_with_its_own_buffers(monkeyp
         assert sanitize.run_watched(tool, "rope_separate") == 0
         assert [grid for _, grid in launched] == [launch.grid for plan in plans for launch in plan.launches]
         assert sizes[padded]["cos"] == 4 * (plans[padded].buffers["cos"].size + more)
-    assert sanitize.run_watched("racecheck", sanitize.PLANTED) == 0 and launched[-1][0] == "planted"
+    written = asked.count(sanitize.driver.cuMemcpyHtoD) // 2
+    asked.clear()
+    assert sanitize.run_watched("racecheck", sanitize.HEARD) == 0
+    assert asked.count(sanitize.driver.cuMemcpyHtoD) == written - len(plans), "nobody writes q"
     monkeypatch.setattr(sanitize, "device_target", lambda: "sm_89")
     assert sanitize.run_watched("memcheck", "rope_v8_mma") == REFUSED
