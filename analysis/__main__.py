@@ -23,7 +23,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "dictionary": ("record.dictionary", "write data/README.md, which says what every column means"),
 }
-GO_ON = ("gpu", "measure", "op", "counters")  # after an interruption, with what is not done
+GO_ON = ("gpu", "measure", "op", "counters", "sanitize")  # after an interruption, with what is not done
 
 
 def main(arguments: list[str]) -> int:
