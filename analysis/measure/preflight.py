@@ -4,7 +4,6 @@ The machine is asked before anything runs on its GPU or takes memory of it.
 """
 
 import contextlib
-import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +36,7 @@ class Machine:
     driver_cuda: tuple[int, int] | None = None
     torch_cuda: str | None = None
     torch_sees_it: bool = True
-    processes: tuple[str, ...] | None = None
+    processes: tuple[int, ...] | None = None  # by their ids
 
 
 class Line(NamedTuple):
@@ -64,24 +63,15 @@ def _gpu() -> dict[str, Any]:
         return {}
     raw = _ask(driver.cuDeviceGetUuid, device)
     card = f"GPU-{uuid.UUID(bytes=raw.bytes)}" if raw else "unknown"
-    kinds = driver.CUdevice_attribute
-    of_capability = (
-        kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-        kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-    )
+    kind = driver.CUdevice_attribute
+    major, minor = kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
     running = machine.ask("nvmlDeviceGetComputeRunningProcesses", card=card)
     return {
         "name": _ask(driver.cuDeviceGetName, 256, device).split(b"\0")[0].decode(),
-        "target": "sm_" + "".join(str(_ask(driver.cuDeviceGetAttribute, kind, device)) for kind in of_capability),
+        "target": "sm_" + "".join(str(_ask(driver.cuDeviceGetAttribute, each, device)) for each in (major, minor)),
         "driver": machine.driver(card),
-        "processes": None if running is None else tuple(_process(p.pid) for p in running if p.pid != os.getpid()),
+        "processes": None if running is None else tuple(each.pid for each in running),
     }
-
-
-def _process(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return f"{Path(f'/proc/{pid}/comm').read_text().strip()} ({pid})"
-    return f"process ({pid})"
 
 
 def gather() -> Machine:
@@ -115,14 +105,11 @@ def _driver(given: Machine) -> Line:
     return Line("driver", OK, both)
 
 
-def _processes(found: tuple[str, ...] | None) -> Line:
-    unread = "they cannot be read; times are wrong if another program uses the GPU"
-    text = (
-        unread
-        if found is None
-        else f"{', '.join(found) or 'none'} on this GPU" + "; times will be disturbed" * bool(found)
-    )
-    return Line("other processes", OK if found == () else WARNING, text)
+def _processes(found: tuple[int, ...] | None) -> Line:
+    if found is None:
+        return Line("other processes", WARNING, "they cannot be read; times are wrong if another program uses the GPU")
+    text = f"{', '.join(map(str, found))} on this GPU; times will be disturbed" if found else "none on this GPU"
+    return Line("other processes", WARNING if found else OK, text)
 
 
 def _time(reference: Path, names: Sequence[str]) -> Line:

@@ -34,7 +34,7 @@ CHANGES = [
     ({"driver_cuda": (12, 4), "driver": None}, "driver", STOPS, "of unknown version runs CUDA up to 12.4"),
     ({"driver_cuda": None}, "driver", STOPS, "it does not say which CUDA it runs; torch is of CUDA 13.0"),
     ({"torch_sees_it": False}, "driver", STOPS, "torch sees no GPU: is it a CPU build of torch?"),
-    ({"processes": ("game (12)",)}, "other processes", WARNING, "game (12) on this GPU"),
+    ({"processes": (12, 40)}, "other processes", WARNING, "12, 40 on this GPU"),
     ({"processes": None}, "other processes", WARNING, "they cannot be read"),
 ]
 
