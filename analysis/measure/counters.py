@@ -121,39 +121,32 @@ def tasks(sms: int, versions: str = "") -> list[Task]:
 def launch_all(folder: Path) -> None:
     """What runs under the profiler: launches each task of `folder`/tasks.json once to warm up and once profiled.
 
-    Writes outcomes.json: for each task the names of the kernels that it launched (none where this GPU cannot run it),
-    or why it failed. It ends early when the device no longer answers.
+    Writes launched.json: for each task the names of its kernels, none where this GPU cannot run it.
     """
-    outcomes: list[list[str] | str] = []
+    launched: list[list[str]] = []
     for version, columns in json.loads((folder / "tasks.json").read_text()):
         problem = Problem(**columns)
         try:
             plan = VERSIONS[version](problem, device_target())
             program = Program(plan, make_inputs(problem, "uniform"))
             program.launch()
-            torch.cuda.synchronize()
-            torch.cuda.profiler.start()
-            program.launch()
-            torch.cuda.synchronize()
-            torch.cuda.profiler.stop()
-            outcomes.append([launch.kernel.name for launch in plan.launches])
         except Unsupported:
-            outcomes.append([])
-        except RuntimeError as error:  # of the compiler, of the driver (GpuError) or of torch
-            outcomes.append(str(error))
-            try:
-                torch.cuda.profiler.stop()
-                torch.cuda.synchronize()
-            except RuntimeError:
-                break
-    (folder / "outcomes.json").write_text(json.dumps(outcomes))
+            launched.append([])
+            continue
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        program.launch()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+        launched.append([launch.kernel.name for launch in plan.launches])
+    (folder / "launched.json").write_text(json.dumps(launched))
 
 
 # ---------------------------------------------------------------- the profiler
 
 
-def profile(todo: Sequence[Task], group: Group) -> tuple[list[Row], dict[Task, str]]:
-    """A row for each task, launch and metric of a group that this GPU has, and why tasks failed.
+def profile(todo: Sequence[Task], group: Group) -> list[Row]:
+    """A row for each task, launch and metric of a group that this GPU has.
 
     Raises:
         ProfileError: a task ended the program, or the profiler saw other kernels than were launched.
@@ -162,7 +155,7 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[Row], dict[Task, s
     metrics = list(group.metrics)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        log, outcomes = folder / "log.csv", folder / "outcomes.json"
+        log, launched = folder / "log.csv", folder / "launched.json"
         (folder / "tasks.json").write_text(json.dumps([(task.version, problem_columns(task.problem)) for task in todo]))
         while True:
             command = [
@@ -181,14 +174,12 @@ def profile(todo: Sequence[Task], group: Group) -> tuple[list[Row], dict[Task, s
             metrics = [metric for metric in metrics if metric not in unknown]
         if FORBIDDEN in said:
             raise Refused(f"ncu may not read counters here, the driver keeps them for administrators ({FORBIDDEN})")
-        found = json.loads(outcomes.read_text()) if outcomes.exists() else []
-    failed = {task: outcome for task, outcome in zip(todo, found) if isinstance(outcome, str)}
-    if len(found) < len(todo):
-        raise ProfileError("; ".join(failed.values()) or f"ncu ended with {done.returncode}: {said[-500:].strip()}")
-    kernels = [(task, *of) for task, outcome in zip(todo, found) if task not in failed for of in enumerate(outcome)]
-    rows = tidy(listing, kernels, metrics, group.mark) if kernels else []
+        if not launched.exists():
+            raise ProfileError(f"ncu ended with {done.returncode}: {said[-500:].strip()}")
+        made = zip(todo, json.loads(launched.read_text()))
+    kernels = [(task, *of) for task, names in made for of in enumerate(names)]
     print(f"[counters] {len(todo)} problems, {len(kernels)} kernels, {len(metrics)} metrics{group.mark}", flush=True)
-    return rows, failed
+    return tidy(listing, kernels, metrics, group.mark) if kernels else []
 
 
 def tidy(text: str, launched: Sequence[tuple[Task, int, str]], metrics: Sequence[str], mark: str) -> list[Row]:
@@ -223,14 +214,7 @@ def profile_each(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str])
     Raises: DataError when nothing at all can be profiled.
     """
     try:
-        found: list[Row] = []
-        why: dict[Task, str] = {}
-        for group in GROUPS:
-            fresh, wrong = profile(todo, group)
-            found, why = found + fresh, why | wrong
-        lost = {task[1:] for task in why}
-        rows += [row for row in found if (row["version"], problem_of(row)) not in lost]
-        failed |= why
+        rows += [row for group in GROUPS for row in profile(todo, group)]
     except ProfileError as error:
         middle = len(todo) // 2
         for half in (todo[:middle], todo[middle:]) if middle else ():
