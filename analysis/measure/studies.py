@@ -207,15 +207,11 @@ def _chosen() -> Iterator[Problem]:
     """Short and long sequences, small and large head dims, and few queries that meet many keys."""
     yield from (SMALLEST, SHORT, LONG, partial_rope(1, 8, 2048, 128))
     yield from (partial_rope(1, 4, 64, 2048), partial_rope(1, 4, 64, 8192), partial_rope(8, 16, 64, 2048))
-    for heads, kv_heads, seq_q, seq_k, hdim, rotary_dim in (
-        (32, 32, 1, 4096, 128, 128),
-        (8, 8, 1, 16384, 128, 64),
-        (32, 8, 1, 4096, 128, 128),
-        (1, 1, 1, 4096, 128, 128),
-        (10, 10, 16, 4096, 160, 160),
-        (4, 4, 16, 1024, 512, 128),
-    ):
-        yield Problem("rope", 1, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim)
+    for shape in (
+        (32, 32, 1, 4096, 128, 128), (8, 8, 1, 16384, 128, 64), (32, 8, 1, 4096, 128, 128), (1, 1, 1, 4096, 128, 128),
+        (10, 10, 16, 4096, 160, 160), (4, 4, 16, 1024, 512, 128),
+    ):  # fmt: skip
+        yield Problem("rope", 1, *shape)
 
 
 CHOSEN = tuple(_chosen())
@@ -249,6 +245,7 @@ HALF_PEERS = (
     "torch_rope_half_one_graph", "torch_rope_half_one_graph_autotuned", "torch_sdpa_half_flash",
     "torch_sdpa_half_cudnn",
 )  # fmt: skip
+HALF_ROPE = ("torch_rope_half_flash", "torch_rope_half_cudnn")
 FLASHINFER = ("flashinfer_rope", "flashinfer")
 
 
@@ -342,7 +339,7 @@ def _half_prompts() -> Study:
     parts = (
         (before, tuple(problem for problem in report if problem.hdim == 64)),
         ((*PHASES, "torch_sdpa_fp16_flash", "torch_sdpa_fp16_cudnn"), report),
-        (("rope_prompt", "torch_rope_half_flash", "torch_rope_half_cudnn"), rope),
+        (("rope_prompt", *HALF_ROPE), rope),
         (("attention_prompt", *HALF_PEERS[2:]), plain),
         ((FLASHINFER[0],), rope),
         ((FLASHINFER[1],), plain),
@@ -398,17 +395,7 @@ def _studies() -> Iterator[Study]:
     yield Study("control", "The same in CUDA C++", both, ((_ids(lambda v: v.id in in_c), plain),))
     beyond, everywhere = tuple(_beyond()), tuple(dict.fromkeys((*CHOSEN, *_beyond(), *_map())))
     yield Study("beyond", "V8 against the log and PyTorch", warm, (((*LOG_AND_V8, *COMPILED), beyond),))
-    apart = {
-        "torch_rope_half_flash",
-        "torch_rope_half_cudnn",
-        *AT_ALL,
-        *AT_ONE,
-        *AUTOTUNED,
-        *CACHED,
-        *HALF_PEERS,
-        *FLASHINFER,
-        "triton_rope_sliced",
-    }
+    apart = {*AT_ALL, *AT_ONE, *AUTOTUNED, *CACHED, *HALF_PEERS, *FLASHINFER, *HALF_ROPE, "triton_rope_sliced"}
     others = _ids(lambda v: v.is_peer and v.family == "rope" and v.beyond and v.id not in apart)
     alone = (((name,), (problem,)) for name, problem in AT_ONE.items())
     few = ((("triton_rope_sliced",), CHOSEN), (others, (SMALLEST, SHORT, LONG)), *alone)
@@ -417,17 +404,11 @@ def _studies() -> Iterator[Study]:
     yield Study("autotuned", "V8 against what PyTorch tunes", warm, ((tuned, CHOSEN),))
     embedded = tuple(_embeddings())
     computed = tuple(problem for problem in embedded if problem.table == "computed")  # PyTorch's peer makes its own
-    own_table = (("torch_sinusoidal_compiled_sdpa",), computed)
-    yield Study(
-        "embeddings", "Every embedding on one core", warm, (((*EMBEDDINGS, *EMBEDDING_PEERS), embedded), own_table)
-    )
+    own: Any = ((*EMBEDDINGS, *EMBEDDING_PEERS), embedded), (("torch_sinusoidal_compiled_sdpa",), computed)
+    yield Study("embeddings", "Every embedding on one core", warm, own)
     steps = tuple(problem for problem in everywhere if problem.seq_q == 1)
-    yield Study(
-        "decode",
-        "One query a head: V8 and a cache of rotated keys",
-        warm,
-        ((("rope_v8", *ONE_GRAPH), steps), (CACHED, _cached(steps))),
-    )
+    own = (("rope_v8", *ONE_GRAPH), steps), (CACHED, _cached(steps))
+    yield Study("decode", "One query a head: V8 and a cache of rotated keys", warm, own)
     yield _split_keys()
     yield _half_prompts()
     yield _prompts(everywhere)
