@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import functools
 import gzip
 import io
 import json
@@ -51,12 +50,13 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 # ---------------------------------------------------------------- reading
 
 
-def _parse(column: Column, text: str) -> Any:
-    if text == "":
-        if column.optional:
-            return (None,) * len(PROBLEM_COLUMNS) if column.kind == "problem" else None
-        raise ValueError("it is empty")
-    return PARSERS[column.kind](text)
+def _parse(path: Path, column: Column, text: str) -> Any:
+    if text == "" and column.optional:
+        return (None,) * len(PROBLEM_COLUMNS) if column.kind == "problem" else None
+    try:
+        return PARSERS[column.kind if text else "flag"](text)  # an empty text is as wrong as an empty flag
+    except (ValueError, KeyError):
+        raise DataError(f"{path}, column {column.name!r}: {text!r} where {column.kind} is due") from None
 
 
 def read_rows(path: Path, table: str, of_run: bool = False, torn: bool = False) -> list[Row]:
@@ -88,13 +88,9 @@ def read_rows(path: Path, table: str, of_run: bool = False, torn: bool = False) 
         return []
     found: dict[str, Sequence[Any]] = {}
     for name, column in columns.items():
-        parse = functools.cache(functools.partial(_parse, column))  # cells recur
-        values = []
-        for cell in frame[name] if name in frame else [""] * len(frame):
-            try:
-                values.append(parse(cell))
-            except (ValueError, KeyError):
-                raise DataError(f"{path}, column {name!r}: {cell!r} where {column.kind} is due") from None
+        cells = list(frame[name]) if name in frame else [""] * len(frame)
+        parsed = {cell: _parse(path, column, cell) for cell in set(cells)}  # they recur
+        values = [parsed[cell] for cell in cells]
         found.update(zip(PROBLEM_COLUMNS, zip(*values)) if column.kind == "problem" else {name: values})
     names = [column.name for column in SCHEMAS[table] if column.name in found]
     return [dict(zip(names, row)) for row in zip(*map(found.__getitem__, names))]
