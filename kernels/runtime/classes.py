@@ -94,9 +94,7 @@ def compile_classes(calls: Iterable[Call], target: str, sms: int = H100_SMS) -> 
         count = min(len(missing), len(os.sched_getaffinity(0)), MOST_PROCESSES)
         print(f"{PACKAGE}: compiling for {target}, {count} kernels at a time", file=sys.stderr, flush=True)
         _in_processes([(missing[first::count], target, sms) for first in range(count)])
-    for kernel in kernels:
-        if not compiler.is_cached(kernel, target):
-            compiler.assembled(compiler.compile_ptx(kernel, target), target)
+    compiler.build([kernel for kernel in kernels if not compiler.is_cached(kernel, target)], target)
     return classes, len(kernels)
 
 
@@ -140,5 +138,4 @@ def compile_share() -> None:
     calls, target, sms = pickle.load(sys.stdin.buffer)
     for call in calls:
         with contextlib.suppress(Unsupported, compiler.CompileError):
-            for kernel in call.kernels(target, sms):
-                compiler.assembled(compiler.compile_ptx(kernel, target), target)
+            compiler.build(call.kernels(target, sms), target)

@@ -12,7 +12,8 @@ import re
 import subprocess
 import tempfile
 import types as _types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,18 @@ def _dotted(cc: tuple[int, int]) -> str:
 
 
 @contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without collecting garbage, a third of the time where millions of objects live until a kernel is compiled."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextlib.contextmanager
 def _fixed(cc: tuple[int, int]) -> Iterator[None]:
     """Compile for one compute capability with the same options in every process, one thread at a time.
 
@@ -156,13 +169,10 @@ def _fixed(cc: tuple[int, int]) -> Iterator[None]:
         of_class.compile_device = compile_fixed
         _linalg.ensure_blas = no_blas  # a tenth of the first call: Numba would import scipy.linalg
         vars(_config).update(CONFIG)
-        collects = gc.isenabled()
-        gc.disable()  # a fifth to a third of the time: millions of objects live until a kernel is compiled
         try:
-            yield
+            with uncollected():
+                yield
         finally:
-            if collects:
-                gc.enable()
             _dispatcher.get_current_device, of_class.compile_device, _linalg.ensure_blas = device, compile_device, blas
             vars(_config).update(config)
 
@@ -181,7 +191,8 @@ def _ptx_key(kernel: Kernel, target: str) -> str:
         compilers = f"NVRTC {_nvrtc(nvrtc.nvrtcVersion())}"
     else:
         compilers = f"{numba_cuda.__version__} {nvjitlink.version()}"  # NVVM, which writes PTX, is of the same release
-    return _key(f"{kernel_identity(kernel)} {target} {compilers}")
+    with uncollected():
+        return _key(f"{kernel_identity(kernel)} {target} {compilers}")
 
 
 def _key(text: str) -> str:
@@ -311,9 +322,18 @@ def _assemble_whole(ptx: str, target: str) -> tuple[bytes, str]:
         return cubin.read_bytes(), done.stderr + done.stdout
 
 
+@functools.lru_cache(maxsize=8)
 def assembled(ptx: str, target: str) -> bytes:
     """Machine code of `ptx` for `target`, from the cache if the same text was assembled before."""
     return cache.load_or_make(_assembled_key(ptx, target), ".cubin", lambda: assemble(ptx, target)[0])
+
+
+def build(kernels: Iterable[Kernel], target: str) -> None:
+    """Compile kernels, and assemble each while the next is compiled. Raises: CompileError."""
+    with ThreadPoolExecutor(1) as assembler:
+        done = [assembler.submit(assembled, compile_ptx(kernel, target), target) for kernel in kernels]
+    for each in done:
+        each.result()
 
 
 def _assembled_key(ptx: str, target: str) -> str:

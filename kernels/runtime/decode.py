@@ -13,7 +13,7 @@ from ..flash.decode.plan import SPLITS, Decode, embedding_of
 from ..version import Launch
 from . import gpu
 from .arguments import Settled, Tensors
-from .prepared import C_FORMATS, TENSORS, Prepared, prepared
+from .prepared import C_FORMATS, TENSORS, Prepared, build, prepared
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 MOVING = ("q", "k", "v", "out", "lengths", "part", "maxima")
@@ -88,8 +88,9 @@ class Decoder(Caller):
         else:
             require_decode(dtype, hdim, seq_q, *how_rotated)
             self.call = Decode(shape_of(dtype, *of_shape), *how)
-        first, second = self.call.launches(splits=2)
-        self.launches, self.hdim = [self.prepared(each, (), MOVING) for each in (first, second)], hdim
+        launches, self.hdim = self.call.launches(splits=2), hdim
+        build(launches, self.target, device)
+        self.launches = [self.prepared(each, (), MOVING) for each in launches]
         self.turns = self.call.shape.dims // 2, self.call.shape.row_step
         self._last: tuple[Any, ...] = (None,)  # seq_k, and what follows of it
 

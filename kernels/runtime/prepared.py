@@ -3,7 +3,7 @@
 import struct
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import addressof, create_string_buffer
 from typing import Any
 
@@ -96,6 +96,22 @@ class Prepared:
 _made: dict[Any, Prepared] = {}
 
 
+def _key(launch: Launch, index: int) -> Any:
+    return launch.kernel, launch.block, launch.dynamic_bytes, launch.cluster, index
+
+
+def build(launches: Iterable[Launch], target: str, index: int) -> None:
+    """Compile the kernels of launches that are not cached, side by side, and say so: the longest should be first."""
+    unmade = [launch.kernel for launch in launches if _key(launch, index) not in _made]
+    missing = [kernel for kernel in unmade if not compiler.is_cached(kernel, target)]
+    if missing:
+        resident.refuse_capture("a kernel")
+        names = ", ".join(kernel.name for kernel in missing)
+        kept = f"once (kept in {cache.FOLDER})" if cache.keeps() else "in each process: no FUSED_PE_CACHE to write"
+        print(f"{PACKAGE}: compiling {names} for {target}, {kept}", file=sys.stderr, flush=True)
+        compiler.build(missing, target)
+
+
 def prepared(
     launch: Launch,
     arguments: Sequence[tuple[Any, str]],
@@ -108,12 +124,10 @@ def prepared(
 
     `arguments` are (name, Numba type or "map"); `moving` names addresses that differ between calls else alike.
     """
-    key = (launch.kernel, launch.block, launch.dynamic_bytes, launch.cluster, index)
+    key = _key(launch, index)
     if key not in _made:
         resident.refuse_capture("a kernel")
-        if not compiler.is_cached(launch.kernel, target):
-            kept = f"once (kept in {cache.FOLDER})" if cache.keeps() else "in each process: no FUSED_PE_CACHE to write"
-            print(f"{PACKAGE}: compiling {launch.kernel.name} for {target}, {kept}", file=sys.stderr, flush=True)
+        build([launch], target, index)
         ptx = compiler.compile_ptx(launch.kernel, target)
         function = gpu.load_ptx(ptx)
         gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster)  # or it is refused

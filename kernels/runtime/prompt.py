@@ -15,7 +15,7 @@ from ..version import Launch
 from . import gpu
 from .arguments import Settled, Tensors
 from .decode import DTYPES, NAMES, Caller, values_of
-from .prepared import Prepared
+from .prepared import Prepared, build
 
 MOVING = ("q", "k", "v", "out", "lengths")
 MAPS, ROTATED = ("k_map", "v_map"), "k_rotated"
@@ -56,6 +56,7 @@ class Prompter(Caller):
             dtype, hdim, embedding, half_split = self.of_shape
             call = Prompt(shape_of(dtype, hdim, seq_k, embedding, half_split, self.target), *how)
         launches = call.launches((), seq_k)
+        build(launches[::-1], self.target, self.index)
         return seq_k, strides, call, [(self._prepared(each), each.grid) for each in launches]
 
     def _prepared(self, launch: Launch) -> Prepared:

@@ -9,6 +9,7 @@ from ..flash.prompts.float32_plan import Prompt32, chosen32
 from . import gpu
 from .arguments import Settled, Tensors
 from .decode import Caller, values_of
+from .prepared import build
 
 PARTS, MAPS = ("scales", "q_parts", "k_parts", "v_parts"), ("q_map", "k_map", "v_map")
 ALIGNED = 64  # float32: 256 bytes, which a tensor map begins on
@@ -25,6 +26,7 @@ class Prompter32(Caller):
         self.call = chosen32(hdim, self.embedding, self.half_split, gpu.multiprocessors(device), *how)
         self.turns = self.call.shape.dims // 2, self.call.shape.row_step  # of the rates
         split, attend = self.call.launches((), k.shape[2])
+        build((attend, split), self.target, device)
         self._kernels = self.prepared(split, PARTS), self.prepared(attend, (*PARTS, *MAPS))
         self._maps: dict[Any, tuple[bytes, ...]] = {}
 
