@@ -8,6 +8,7 @@ together is to copy their folders; to drop a run is to delete its folder.
 
 import fcntl
 import gzip
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -73,8 +74,8 @@ def read(folder: Path, table: str) -> list[Row]:
     return [{**row, "run": folder.name} for row in found]
 
 
-def rows(gpu: str | Path, table: str) -> pd.DataFrame:
-    """All rows of a table of a card, by its slug or folder, from the first run to the last.
+def records(gpu: str | Path, table: str) -> list[Row]:
+    """All rows of a table of a card, by its slug or folder, from the first run to the last; None where a cell is empty.
 
     Of a table that holds one state of the card (`STATES`), that state, in the order in which its versions came.
 
@@ -82,22 +83,18 @@ def rows(gpu: str | Path, table: str) -> pd.DataFrame:
     """
     card = gpu if isinstance(gpu, Path) else files.gpu_folder(gpu)
     found = [row for folder in folders(card) for row in read(folder, table)]
-    frame = pd.DataFrame(found, columns=[column.name for column in SCHEMAS[table]])
-    return _state(frame, table) if table in STATES and len(frame) else frame
-
-
-def _state(frame: pd.DataFrame, table: str) -> pd.DataFrame:
-    latest = frame.groupby(STATES[table], sort=False, dropna=False)["run"].transform("max")
+    if table not in STATES:
+        return found
+    key = operator.itemgetter(*STATES[table])
+    latest = {key(row): row["run"] for row in found}
     place = {name: number for number, name in enumerate(VERSIONS)}
-    return frame[frame["run"] == latest].sort_values(
-        "version", key=lambda versions: versions.map(place), kind="stable", ignore_index=True
-    )
+    standing = (row for row in found if row["run"] == latest[key(row)])
+    return sorted(standing, key=lambda row: place.get(row["version"], len(place)))
 
 
-def records(gpu: str | Path, table: str) -> list[Row]:
-    """`rows` as dicts, None where a cell is empty. Raises: DataError."""
-    frame = rows(gpu, table)
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+def rows(gpu: str | Path, table: str) -> pd.DataFrame:
+    """`records` as a frame. Raises: DataError."""
+    return pd.DataFrame(records(gpu, table), columns=[column.name for column in SCHEMAS[table]])
 
 
 # ---------------------------------------------------------------- writing
