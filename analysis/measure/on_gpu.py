@@ -311,3 +311,4 @@ def survey(send: Connection) -> None:
     """What the card reaches at most."""
     machine.warm_up()
     send.send(("ceilings", machine.ceilings()))
+    _let_go()

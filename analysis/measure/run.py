@@ -35,7 +35,7 @@ from . import preflight
 from .on_gpu import Pair, Row, check_all, in_order, in_shapes, load_all, row_of, survey, time_all
 from .runs import StudyRun, at_card
 from .studies import STUDIES, Study, loads_ahead, studies
-from .workers import Worker, answer, compilers, tqdm
+from .workers import Sent, Worker, compilers, tqdm
 
 PROCESSES = 5
 FIRST = "log"  # the documents' study
@@ -84,19 +84,15 @@ class Crew:
         for worker in self.all:
             worker.begin()
 
-    def load(self, pairs: Sequence[Pair]) -> None:
+    def load(self, pairs: Sequence[Pair]) -> list[Sent]:
         """Have every process load what PyTorch compiles: each compiles a share, and finds the others' on disk.
 
-        All at once, before anything is timed: in turns they would take as many times longer. A process that is lost
-        loads no more.
+        All at once, before anything is timed: in turns they would take as many times longer. What is returned ends when
+        they have. A process that is lost loads no more.
         """
-        if not pairs:
-            return
         share = math.ceil(len(pairs) / len(self.all))
         firsts = (share * place for place in range(len(self.all)))
-        for load in [worker.ask(load_all, [*pairs[at:], *pairs[:at]]) for worker, at in zip(self.all, firsts)]:
-            with contextlib.suppress(MeasureError):
-                deque(load, maxlen=0)
+        return [worker.ask(load_all, [*pairs[at:], *pairs[:at]]) for worker, at in zip(self.all, firsts) if pairs]
 
     def check(self, run: StudyRun, pairs: Sequence[Pair]) -> None:
         """Append the rows of every pair, one for each kind of inputs."""
@@ -206,12 +202,15 @@ def measure_studies(
             run.started = time.monotonic()
             crew.begin()
             left = run.unfinished(processes)
-            compile_each(compile_pair, to_compile(left))
-            crew.load([pair for pair in left if loads_ahead(VERSIONS[pair[0]])])
+            loads = crew.load([pair for pair in left if loads_ahead(VERSIONS[pair[0]])])
+            compile_each(compile_pair, to_compile(left))  # meanwhile: both leave cores idle at their ends
+            for load in loads:
+                with contextlib.suppress(MeasureError):
+                    deque(load, maxlen=0)
             crew.check(run, run.unchecked())
             run.note_untimed()
             if run is runs[0]:
-                describe(folder, gpu)
+                describe(folder, gpu, crew.checker)
             crew.time(run)
             run.save(complete=True)
             print("\n".join(f"[measure] {line}" for line in summary(run)), flush=True)
@@ -219,10 +218,11 @@ def measure_studies(
     return folder.name
 
 
-def describe(folder: Any, gpu: Mapping[str, Any]) -> None:
+def describe(folder: Any, gpu: Mapping[str, Any], worker: Worker) -> None:
     """Write what the card reaches at most to gpu.json; where that fails, say so and go on."""
     try:
-        cards.describe(folder, gpu, answer(survey))
+        [(_, ceilings)] = worker.ask(survey)
+        cards.describe(folder, gpu, ceilings)
     except MeasureError as error:
         print(f"[measure] the card's ceilings were not measured: {first_line(error)}", flush=True)
 
