@@ -35,8 +35,7 @@ from ..evidence.current import Row, current, today
 from ..record import cards, records
 from ..record.problems import problem_columns, problem_of
 from .machine import toolkit
-from .run import compile_pair, require_versions, to_compile
-from .runs import Writer, at_card
+from .run import Writer, at_card, compile_pair, require_versions, to_compile
 from .studies import PROFILED, STALL, STALLS, studies
 from .workers import compilers
 

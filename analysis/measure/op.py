@@ -33,7 +33,7 @@ from ..record import cards
 from .machine import warm_up
 from .on_gpu import Row
 from .op_calls import DTYPES, FUNCTIONS, Call, decode_call, drawn, judge, long_call, prompt_call, tensors
-from .runs import StudyRun, Writer, at_card
+from .run import StudyRun, Writer, at_card
 from .studies import MAIN, OP, Study, partial_rope
 from .timing import Timing, device_warm, summarise
 from .workers import CORES, Hang, Worker, compilers, tqdm

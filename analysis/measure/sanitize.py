@@ -48,8 +48,7 @@ from ..evidence.current import Row, current, today
 from ..record import cards, records
 from ..record.files import ROOT
 from .machine import toolkit
-from .run import compile_pair, require_versions
-from .runs import at_card
+from .run import at_card, compile_pair, require_versions
 from .workers import CORES, compilers, tqdm
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from analysis.measure import run, runs
+from analysis.measure import run
 from analysis.measure.on_gpu import Pair, Trial, row_of
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.reference import INPUTS
@@ -58,7 +58,7 @@ def survey(send: Connection) -> None:
 
 
 def insert() -> None:
-    runs.identify, run.survey = identify, survey
+    run.identify, run.survey = identify, survey
     run.load_all, run.check_all, run.time_all = load_all, check_all, time_all
     run.compile_pair = _nothing
     run.measure_studies = functools.partial(run.measure_studies, processes=2)

@@ -10,7 +10,7 @@ import pytest
 from analysis import __main__ as command_line
 from analysis.errors import REFUSED
 from analysis.evidence.current import today
-from analysis.measure import counters, runs
+from analysis.measure import counters, run
 from analysis.measure.counters import GROUPS, METRICS, ProfileError, Task, tidy
 from analysis.measure.studies import PROFILED, STUDIES
 from analysis.record import files
@@ -82,7 +82,7 @@ def page(metrics: list[str], kernels: list[str], value: str) -> str:
 def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
     """A card and its profiler; what is measured goes to `tmp_path`."""
     stand_in = Ncu()
-    monkeypatch.setattr(runs, "answer", lambda work: {**MACHINE, **CARD})
+    monkeypatch.setattr(run, "answer", lambda work: {**MACHINE, **CARD})
     monkeypatch.setattr(counters, "PROFILED", (("log", (), ()),))
     monkeypatch.setattr(counters, "toolkit", lambda program: program)
     monkeypatch.setattr(counters, "compilers", compilers)

@@ -17,7 +17,6 @@ import pytest
 from analysis import record
 from analysis.evidence.current import today
 from analysis.measure import run, workers
-from analysis.measure import runs as record_of
 from analysis.measure.studies import Study
 from analysis.record import files
 from analysis.record import runs as record_runs
@@ -45,7 +44,7 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run, "compilers", compilers)
     for module in (run, workers):
         monkeypatch.setattr(module, "Worker", AtOnce)
-    monkeypatch.setattr(record_of, "identify", stub_work.identify)
+    monkeypatch.setattr(run, "identify", stub_work.identify)
     for name in ("survey", "load_all", "check_all", "time_all"):
         monkeypatch.setattr(run, name, getattr(stub_work, name))
     monkeypatch.setattr(run, "tqdm", functools.partial(run.tqdm, disable=True))

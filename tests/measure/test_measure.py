@@ -6,7 +6,7 @@ import pytest
 
 from analysis.evidence import current
 from analysis.evidence.current import today
-from analysis.measure import on_gpu, runs
+from analysis.measure import on_gpu
 from analysis.measure import run as measure
 from analysis.measure.studies import STUDIES, Study, matched, study
 from kernels import VERSIONS, Problem
@@ -20,23 +20,23 @@ SMALL = Study("log", "", ("device_warm", "launched"), ((NAMES, PROBLEMS),))
 @pytest.fixture
 def begin(tmp_path):
     """Begin a run, or go on with it, as the process does that has killed the one before."""
-    writers: list[runs.Writer] = []
+    writers: list[measure.Writer] = []
 
-    def begun(new_run: bool = False, **gpu: Any) -> runs.StudyRun:
+    def begun(new_run: bool = False, **gpu: Any) -> measure.StudyRun:
         for writer in writers:
             writer.close()
-        writers.append(runs.Writer(tmp_path, {**CARD, **gpu}))
-        return runs.StudyRun(SMALL, writers[-1], new_run)
+        writers.append(measure.Writer(tmp_path, {**CARD, **gpu}))
+        return measure.StudyRun(SMALL, writers[-1], new_run)
 
     return begun
 
 
-def check(run: runs.StudyRun, pair: on_gpu.Pair, status: str = "ok", **values) -> None:
+def check(run: measure.StudyRun, pair: on_gpu.Pair, status: str = "ok", **values) -> None:
     found = {"status": status, "reason": "", "max_abs_err": 1e-6, **values}
-    run.append("checks", [on_gpu.row_of(pair, inputs=kind, **found) for kind in runs.INPUTS])
+    run.append("checks", [on_gpu.row_of(pair, inputs=kind, **found) for kind in measure.INPUTS])
 
 
-def timing(run: runs.StudyRun, pair: on_gpu.Pair, process: int, timer: str) -> None:
+def timing(run: measure.StudyRun, pair: on_gpu.Pair, process: int, timer: str) -> None:
     numbers = {"n": 1, "p20_us": 1.0, "median_us": 1.0, "p80_us": 1.0, "status": "ok"}
     run.append("timings", [on_gpu.row_of(pair, process=process, timer=timer, **numbers)])
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from analysis.measure import op, op_calls, runs
+from analysis.measure import op, op_calls, run
 from analysis.measure.op_calls import Call, Given, drawn, expected, judge, tensors
 from analysis.measure.workers import Hang, MeasureError, Worker
 from analysis.record import rows
@@ -165,7 +165,7 @@ def test_every_call_gets_a_row_and_a_stopped_run_goes_on(monkeypatch: pytest.Mon
     monkeypatch.setattr(op, "drawn", lambda seed, count, *_: CALLS[-count:] if len(_) > 2 else CALLS[:count])
     both = ("op_problems", "op_time")
     for count, ends in ((6, KeyboardInterrupt), (6, None), (7, None), (7, None)):
-        writer = runs.Writer(tmp_path, CARD)
+        writer = run.Writer(tmp_path, CARD)
         if ends:
             with pytest.raises(ends):
                 op.measure_op(writer, {name: op.works(count)[name] for name in both}, False)

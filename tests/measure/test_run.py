@@ -16,7 +16,7 @@ import torch
 
 from analysis import record
 from analysis.evidence.siblings import standing
-from analysis.measure import machine, on_gpu, runs, workers
+from analysis.measure import machine, on_gpu, workers
 from analysis.measure import run as measure
 from analysis.measure.studies import Study, matched
 from analysis.measure.timing import ENOUGH_US, HARNESS_SAMPLES
@@ -112,7 +112,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     for where, values in (
         (workers, {"Worker": AtOnce}),
         (measure, {"Worker": AtOnce, "compilers": compilers}),
-        (runs, {"identify": lambda send: send.send(("identity", dict(CARD)))}),
+        (measure, {"identify": lambda send: send.send(("identity", dict(CARD)))}),
         (measure, {"survey": lambda send: send.send(("ceilings", {"a": 1.0}))}),
         (on_gpu, {"Program": Program, "measure": timed, "device_target": lambda: "sm_90"}),
         (on_gpu, {"reference_of": cached(case), "_given": cached({}), "today": lambda name: "hash"}),
