@@ -13,6 +13,7 @@ from ..claims.rule import DEVICE, FALLS, IN_PART, IN_PROSE, MEANS, STANDS, UNDEC
 from ..evidence import Evidence
 from ..evidence.origin import DECIDED
 from ..record import published
+from ..record.text import number
 from .table import VERDICT_STYLE, Missing, Table, lines, mark, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
@@ -46,19 +47,13 @@ def ledger(e: Evidence, letter: str) -> Table:
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The verdict of a claim; under it that of each part and condition, and the places that decide it or differ."""
+    """The verdict of a claim; under it those of its parts and conditions, where there are several."""
     if not rows:
         return verdict_mark(UNDECIDED)
-    under: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        if row["role"] == HEADLINE:
-            under.setdefault((row["part"] or "", row["condition"] or ""), []).append(row)
-    cell = [verdict_mark(rows[0]["verdict"])]
-    for (part, condition), places in under.items():
-        where = ", ".join(filter(None, (part, condition)))
-        cell.append(small(f"{escape(where)}: {places[0]['given']}") if len(under) > 1 else "")
-        cell += [small(escape(text)) for text in _named(places)]
-    return lines(*cell)
+    heads = [row for row in rows if row["role"] == HEADLINE]
+    under = {", ".join(filter(None, (row["part"], row["condition"]))): row["given"] for row in heads}
+    told = (small(f"{escape(where)}: {given}") for where, given in under.items() if len(under) > 1)
+    return lines(verdict_mark(rows[0]["verdict"]), *told)
 
 
 def _side(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -66,27 +61,6 @@ def _side(rows: Sequence[Mapping[str, Any]]) -> str:
     given = rows[0]["verdict"] if rows else UNDECIDED
     side = next((name for name, words in SIDES.items() if given in words), "")
     return f"<span data-status='{side}'></span>" if side else ""
-
-
-def _named(places: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The first place that refutes what is said of all of them; else the places that are not what most are."""
-    given = places[0]["given"]
-    if places[0]["kind"] in ("universal", "count"):
-        with_value = (row for row in places if row["outcome"] == given and row["measured"] is not None)
-        first = next(with_value, None) if given in FALLS else None
-        if first is None:
-            return []
-        value = f"{_number(first['measured'])} {first['unit'] or ''}".rstrip()
-        return [f"{_at(first)}{value}, claimed: {first['rule']}"]
-    return [f"except {_at(row)}{row['outcome']}" for row in places if row["outcome"] != given]
-
-
-def _at(row: Mapping[str, Any]) -> str:
-    return f"{row['place']}: " if row["place"] else ""
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
 
 
 def _place(claim: Claim) -> str:
@@ -106,8 +80,9 @@ def _about(claim: Claim, e: Evidence) -> Iterable[str]:
 
 def _printed(row: str) -> str:
     """A row of published.csv and its number; a pointer that rests on it shows where that is printed."""
-    number, document, locator = (published.by_id()[row][name] for name in ("value", "source_document", "locator"))
-    return f"<span title='{escape(f'{document}, {locator}', quote=True)}'>{row} ({number:,.10g})</span>"
+    said = published.by_id()[row]
+    where = escape(f"{said['source_document']}, {said['locator']}", quote=True)
+    return f"<span title='{where}'>{row} ({said['value']:,.10g})</span>"
 
 
 def _tests(tests: Iterable[Mapping[str, Any]]) -> str:
@@ -124,7 +99,7 @@ def _tests(tests: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _line(role: str, says: str, rule: str, outcome: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    values = [f"{_number(row['measured'])} {row['unit'] or ''}".rstrip() for row in rows if row["measured"] is not None]
+    values = [number(row["measured"], row["unit"] or "") for row in rows if row["measured"] is not None]
     places = ", ".join(row["place"] for row in rows if row["place"])
     asked = small(escape("; ".join(filter(None, (role, rule, places)))))
     return f"<li>{escape(says)}: {escape(', '.join(dict.fromkeys(values)))} <b>{outcome}</b> {asked}</li>"

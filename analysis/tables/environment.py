@@ -3,10 +3,9 @@
 from ..evidence import Evidence, pool
 from ..evidence.current import complete_runs
 from ..evidence.origin import measured
-from ..measure.studies import OTHER_RUNS, STUDIES, TIMERS
-from ..record.files import ROOT
+from ..measure.studies import OP, STUDIES, TIMERS
 from ..record.text import NOTHING
-from .table import Missing, Table, code, lines, share, small
+from .table import Missing, Table, code, share
 
 CEILINGS = (  # of gpu.json, with words, unit and digits
     ("read_gb_s", "DRAM read, at most", "GB/s", 0),
@@ -17,14 +16,6 @@ CEILINGS = (  # of gpu.json, with words, unit and digits
     ("empty_launch_us", "empty launch from the host", "µs", 2),
 )
 PACKAGES = {"numba": "numba", "numba-cuda": "numba_cuda", "torch": "torch"}  # with their columns of runs
-
-
-def _beside_lock(package: str, measured: str) -> str:
-    """A package's version as measured, and the one that requirements.txt installs, where it is another."""
-    locks = (line.split("==") for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines())
-    installed = next(version for name, *version in locks if name == package)[0]
-    same = measured.partition("+")[0] == installed.partition("+")[0]
-    return measured if same else lines(measured, small(f"requirements.txt installs {installed}"))
 
 
 def machine(e: Evidence) -> Table:
@@ -40,25 +31,31 @@ def machine(e: Evidence) -> Table:
         **{what: f"{found[key]:,.{n}f} {unit}" for key, what, unit, n in CEILINGS if key in found},
         "driver, CUDA": f"{run['driver']}, {run['cuda']}",
         "Python": str(run["python"]),
-        **{package: _beside_lock(package, str(run[column])) for package, column in PACKAGES.items()},
+        **{package: str(run[column]) for package, column in PACKAGES.items()},
     }
     return Table(("what", "value"), list(values.items()), source=measured(e, "log"))
 
 
 def runs(e: Evidence) -> Table:
-    """The run of each study, and of each other part of `make gpu`, that numbers come from; how long it took."""
-    others = complete_runs(e.record.frame("runs"))
-    found = {study.name: (study.run, str(study.processes)) for study in map(e.study, STUDIES) if study}
-    found |= {name: (others[name], NOTHING) for name in OTHER_RUNS if name in others}
-    rows, total = [], 0.0
-    for name, (run, processes) in found.items():
-        total += run["seconds"]
-        told = str(run["started_at"]), f"{run['seconds']:.0f}", processes, str(run["throttle"])
-        rows.append((code(name), *told, code(str(run["commit"]))))
-    header = ("study", "began (UTC)", "seconds", "processes", "throttling seen", "commit")
-    caption = f"{total / 60:.0f} minutes of the {e.card}."
-    if "counters" not in found or not found["counters"][0]["seconds"]:
-        caption += " The time of the counters is not recorded."
+    """The run of each study, and each run of another part of `make gpu` that numbers come from; how long it took."""
+    known = e.record.frame("runs")
+    latest = complete_runs(known)
+    found = [latest[name] for name in (*STUDIES, *OP) if name in latest]
+    for table in ("counters", "sanitizers"):  # each version's rows are of the last run that has it, complete or not
+        read = (known["study"] == table) & known["run"].isin(e.record.frame(table)["run"])
+        found += known[read].to_dict("records")
+    rows = []
+    for run in found:
+        name = run["study"]
+        processes = str(e.study(name).processes) if name in STUDIES else NOTHING
+        told = f"{run['seconds']:.0f}", processes, str(run["throttle"])
+        rows.append((code(name), f"<code>{run['run']}</code>", *told, f"<code>{run['commit']}</code>"))
+    header = ("study", "run", "seconds", "processes", "throttling seen", "commit")
+    caption = (
+        f"A run is a folder of data/measured/{e.slug}, named by its start (UTC). "
+        f"{sum(run['seconds'] for run in found) / 60:.0f} minutes of the {e.card}; of a run with 0 seconds the time is "
+        "not recorded."
+    )
     return Table(header, rows, header[2:4], caption, source=measured(e, *STUDIES))
 
 

@@ -20,7 +20,7 @@ from ..models.moves import example
 from ..models.profiles import SECTOR_BYTES
 from ..record import published
 from ..record.published import main_problems
-from ..record.text import NOTHING, ratios, span
+from ..record.text import NOTHING, number, ratios, span
 from .table import Table, code, lines, mark, name, small, speedup_cell, stated, status, time_cell  # fmt: skip
 
 Reason = tuple[str, str, str]
@@ -113,16 +113,12 @@ def shape(problem: Problem) -> str:
 
 
 def times(e: Evidence, version: Version) -> list[tuple[str, Table]]:
-    """Words and a table of times and ratios by shape for each study, the documents' shapes first."""
+    """Words and a table of times and ratios by shape for each study."""
     tables = []
     for study in complete(e):
-        problems = taken(study, version)
-        main = main_problems(problems)
-        rest = [problem for problem in problems if problem not in main]
-        about = f"Study {study.name}: {STUDIES[study.name].about[0].lower()}{STUDIES[study.name].about[1:]}"
-        for chosen, words in ((main, about), (rest, f"{about}; all dims rotated")):
-            if chosen:
-                tables.append((words, _times(e, study, version, chosen)))
+        if problems := taken(study, version):
+            about = STUDIES[study.name].about
+            tables.append((f"Study {study.name}: {about[0].lower()}{about[1:]}", _times(e, study, version, problems)))
     return tables
 
 
@@ -187,16 +183,14 @@ def unmeasured(e: Evidence, version: Version) -> str:
 
 def reasons(e: Evidence, version: Version) -> tuple[list[Reason], list[Reason]]:
     """Why results are not right, and why problems are not taken: a badge, a text and the head dims of each."""
-    where = dict[tuple[str, str], list[Problem]]()
-    for study in complete(e):
-        for problem in study.problems(version.family):
-            if (check := study.check(version.id, problem)) and check.reason:
-                where.setdefault((check.status, check.reason), []).append(problem)
+    checks = pd.concat([pd.DataFrame(columns=["version", "reason"]), *(study.checks for study in complete(e))])
+    mine = checks[(checks["version"] == version.id) & checks["reason"].notna()]
+    mine = mine.assign(hdim=mine["hdim"].astype(int)).sort_values("hdim", kind="stable")
     wrong: list[Reason] = []
     refused: list[Reason] = []
-    for (how, why), problems in sorted(where.items(), key=lambda entry: entry[1][0].hdim):
-        dims = ", ".join(dict.fromkeys(str(problem.hdim) for problem in problems))
-        (refused if how == "unsupported" else wrong).append((mark(word(how)), why, dims))
+    for (how, why), dims in mine.groupby(["status", "reason"], sort=False)["hdim"]:
+        told = mark(word(how)), why, ", ".join(map(str, dims.unique()))
+        (refused if how == "unsupported" else wrong).append(told)
     return wrong, refused
 
 
@@ -233,17 +227,17 @@ def resources(e: Evidence, version: Version) -> Table | str:
         return ""
     found = pd.concat(groups.values())
     targets = list(dict.fromkeys(found["target"]))
-    grouped: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
-    launched = found.groupby(["launch", "problem", "kernel"], sort=False)
-    for (launch, problem, kernel), assembled in sorted(launched, key=lambda entry: (entry[0][0], entry[0][1].hdim)):
-        by_target = {row.target: row for row in assembled.itertuples()}
-        cells = (_assembled(by_target[target]) if target in by_target else NOTHING for target in targets)
-        dims, shared = grouped.setdefault((f"{launch + 1}. {code(kernel)}", *cells), ([], []))
-        dims.append(problem.hdim)
-        shared.append(next(iter(by_target.values())).shared_bytes)
+    found["cell"] = [_assembled(row) for row in found.itertuples()]
+    wide = found.set_index(["launch", "kernel", "hdim", "problem", "shared_bytes", "target"])["cell"].unstack()
+    wide = wide.reindex(columns=targets).fillna(NOTHING).reset_index()
     rows = [
-        (name, ", ".join(map(str, dict.fromkeys(dims))), span(shared), *cells)
-        for (name, *cells), (dims, shared) in grouped.items()
+        (
+            f"{launch + 1}. {code(kernel)}",
+            ", ".join(map(str, mine["hdim"].unique())),
+            span(mine["shared_bytes"]),
+            *cells,
+        )
+        for (launch, kernel, *cells), mine in wide.groupby(["launch", "kernel", *targets], sort=False)
     ]
     header = ("launch", "head dim", "shared, B", *targets)
     caption = (
@@ -261,15 +255,14 @@ def _assembled(row: Any) -> str:
     )
 
 
-def totals(groups: Mapping[Problem, pd.DataFrame], name: str) -> dict[Problem, Mapping[str, float]]:
+def totals(groups: Mapping[Problem, pd.DataFrame], name: str) -> dict[Problem, dict[str, float]]:
     """By problem, the sum of each counter over the launches; of what is no sum, that of the last launch."""
     found = {}
-    for problem, rows in groups.items():
-        last = rows[rows["launch"] == rows["launch"].max()]
-        sums = rows.groupby(name)["value"].sum()
-        averages = [key for key in sums.index if "__" in key and ".sum" not in key]
-        found[problem] = {**sums, **last[last[name].isin(averages)].set_index(name)["value"]}
-    return {problem: found[problem] for problem in main_problems(found)}
+    for problem in main_problems(groups):
+        values = groups[problem].sort_values("launch", kind="stable").groupby(name)["value"]
+        sums = values.sum()
+        found[problem] = sums.where([".sum" in key or "__" not in key for key in sums.index], values.last()).to_dict()
+    return found
 
 
 def counts(e: Evidence, version: Version) -> Table:
@@ -279,7 +272,7 @@ def counts(e: Evidence, version: Version) -> Table:
     caption = "One call, all launches and blocks, executed by the emulator."
     if set(own) & set(others):
         caption += f" Small: times those of {code(parent)} on the same problem."
-    header = ("counted", *map(_head, own))
+    header = ("counted", *map(shape, own))
     return Table(header, list(_grid(own, others, COUNTERS)), header[1:], caption)
 
 
@@ -287,16 +280,8 @@ def counters(e: Evidence, version: Version) -> Table:
     groups = e.record.counters.get(version.id, {})
     groups = {problem: rows[rows["study"] != "matched"] for problem, rows in groups.items()}
     own = totals({problem: rows for problem, rows in groups.items() if len(rows)}, "metric")
-    rows, header = list(_grid(own, {}, METRICS)), ("counter", *map(_head, own))
+    rows, header = list(_grid(own, {}, METRICS)), ("counter", *map(shape, own))
     return Table(header, rows, header[1:], f"One call on the {e.card}, read by Nsight Compute.")
-
-
-def _head(problem: Problem) -> str:
-    """Head dim and what tells problems of the same head dim apart, on two lines."""
-    parts = [f"S {problem.seq_q}"] if problem.family == "fp16" else []
-    parts += [f"R {problem.rotary_dim}"] if problem.rotary_dim else []
-    parts += ["causal"] if problem.causal else []
-    return lines(str(problem.hdim), small(" ".join(parts)) if parts else "")
 
 
 def _grid(
@@ -311,15 +296,8 @@ def _grid(
         cells = []
         for problem, values in own.items():
             value, other = values.get(counter, 0.0), others.get(problem, {}).get(counter, 0.0)
-            cells.append(lines(_plain(value / divisor), small(f"{value / other:.3g}×") if other else ""))
+            cells.append(lines(number(value / divisor), small(f"{value / other:.3g}×") if other else ""))
         yield (label, *cells)
-
-
-def _plain(value: float) -> str:
-    """A count with all its digits, anything else with enough of them."""
-    if value != value:
-        return NOTHING
-    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1e4 else f"{value:,.3g}"
 
 
 # ---------------------------------------------------------------- all versions
@@ -350,8 +328,8 @@ def overview(e: Evidence, family: str) -> Table:
 
 def _what_is_wrong(study: Study, version: Version) -> list[str]:
     """Why results of a version are wrong, a sentence a reason; of a reason that another contains, the longer."""
-    found = [study.check(version.id, problem) for problem in study.problems(version.family)]
-    reasons = dict.fromkeys(check.reason for check in found if check and check.status == WRONG)
+    found = study.checks.loc[(study.checks["version"] == version.id) & (study.checks["status"] == WRONG), "reason"]
+    reasons = found.unique()
     return [f"Wrong: {escape(each)}." for each in reasons if not any(each in other != each for other in reasons)]
 
 
