@@ -5,14 +5,12 @@ python -m analysis advise --heads 64 --seq-q 64 --seq-k 1024 --hdim 128
 
 import argparse
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 
 from kernels import Problem
 from kernels.constants import MUST_BE, require
 from kernels.flash.cluster import require_problem
 from kernels.flash.cluster.wgmma.shape import KEYS
-from kernels.flash.decode.choose import MOST_QUERIES
-from kernels.flash.prompts.plan import prompt_plan
 from kernels.runtime.classes import Call
 
 from ..evidence import Evidence
@@ -24,21 +22,21 @@ MEANS = {
     HYBRID: "rotate K in a launch of its own and fuse the rotation of Q",
     SEPARATE: "do not fuse: rotate Q and K in launches of their own",
 }
-STUDIES = ("map", "beyond")  # those that time the whole family
 SHOWN = 3
 FAR = 4.0  # a factor in one size, beyond which a measured problem says little
 
-SIZES: dict[str, Callable[[Problem], float]] = {
-    "heads of K": lambda p: p.batch * p.kv_heads,
-    "heads a head of K": lambda p: p.heads // p.kv_heads,
-    "queries": lambda p: p.seq_q,
-    "keys": lambda p: p.seq_k,
-    "head dim": lambda p: p.hdim,
-    "rotated dims": lambda p: p.rotary_dim,
+ONE_GRAPH = {"torch_rope_one_graph": "RoPE and attention as one graph"}
+BESIDE = {  # of what the op runs: the studies that timed it, what is told beside it, and what it is
+    FULL: (("map", "beyond"), {HYBRID: WORDS[HYBRID], SEPARATE: WORDS[SEPARATE]}, ""),
+    "rope_decode": (("split_keys",), ONE_GRAPH, "each key is read and rotated once for all heads that share it"),
+    "rope_prompt32": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "a hybrid: a launch in front rotates K"),
+    "rope_chunk": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "which splits the keys of a chunk of a prompt"),
+    "rope_prompt": (
+        ("half_prompts",),
+        {"torch_rope_half_cudnn": "compiled RoPE and cuDNN", "torch_rope_half_flash": "compiled RoPE and flash"},
+        "a hybrid: a launch in front rotates K",
+    ),
 }
-
-
-CORE_KEYS = KEYS
 MANY_HEADS = 32
 FEW_QUERIES = 1024  # over the batch and all heads
 
@@ -50,7 +48,7 @@ def kv_heads(problem: Problem) -> int:
 
 def short(problem: Problem) -> bool:
     """Whether one tile holds all keys."""
-    return problem.seq_k <= CORE_KEYS
+    return problem.seq_k <= KEYS
 
 
 def few_heads(problem: Problem) -> bool:
@@ -79,10 +77,23 @@ def described(problem: Problem) -> str:
     return f"{problem}{shared}, {problem.dtype}"
 
 
+def sizes(problem: Problem) -> tuple[int, ...]:
+    """Heads of K, heads that share one, queries, keys, head dim and rotated dims."""
+    return (
+        kv_heads(problem), problem.heads // problem.kv_heads, problem.seq_q, problem.seq_k, problem.hdim,
+        problem.rotary_dim,
+    )  # fmt: skip
+
+
 def apart(problem: Problem, other: Problem) -> list[float]:
     """How far two problems are in the logarithm of each size; a mask counts as one doubling."""
-    sizes = [abs(math.log2(size(problem) / size(other))) for size in SIZES.values()]
-    return [*sizes, float(problem.causal != other.causal)]
+    both = zip(sizes(problem), sizes(other))
+    return [*(abs(math.log2(one / two)) for one, two in both), float(problem.causal != other.causal)]
+
+
+def factor(problem: Problem, other: Problem) -> float:
+    """The factor within which two problems are in every size."""
+    return float(2 ** max(apart(problem, other)[:-1]))
 
 
 def nearest(problem: Problem, others: Iterable[Problem]) -> list[Problem]:
@@ -99,89 +110,77 @@ def card_with(study: str, gpu: str | None = None) -> Evidence:
     return found
 
 
+def timed(e: Evidence, version: str, problem: Problem) -> dict[Problem, str]:
+    """The problems, with a study of each, on which a version was timed: of full fusion, with the whole family."""
+    found: dict[Problem, str] = {}
+    for study in reversed(BESIDE[version][0]):
+        alike = problems(e, study)
+        if version != FULL:
+            single = problem.dtype == "float32"
+            alike = [other for other in e.study(study).problems("rope") if (other.dtype == "float32") is single]
+        found |= {other: study for other in alike if e.time(version, study=study, problem=other)}
+    return found
+
+
+def nearest_times(e: Evidence, problem: Problem, version: str) -> list[str]:
+    """A line for each of the nearest problems of a version, with its time, and how much longer others take."""
+    known, lines = timed(e, version, problem), []
+    for other in nearest(problem, known):
+        us = e.time(version, study=known[other], problem=other)[other]
+        over = {
+            name: e.speedup(version, over=rival, study=known[other], problem=other)[other]
+            for rival, name in BESIDE[version][1].items()
+        }
+        beside = [
+            f"{name} {each.value:.2f} times as long ({each.low:.2f} to {each.high:.2f})"
+            for name, each in over.items()
+            if each
+        ]
+        told = ", ".join([f"{us.value:,.1f} µs", *beside])
+        lines.append(f"  {described(other)}: {told}; sizes within {factor(problem, other):.2g}×")
+    return lines
+
+
 def advise(problem: Problem, gpu: str | None = None) -> str:
-    """Whether to fuse RoPE in float32: by the fastest at the nearest shape, and by the rules of the chapter.
+    """Whether to fuse RoPE: in float32 by the fastest at the nearest shape and by the rules of the chapter; what the op
+    runs; and the nearest shapes that were measured.
 
     Raises: Unsupported; DataError for an unknown card, or where the three versions were not timed together.
     """
+    lines = [*by_rules(problem, gpu)] if problem.dtype == "float32" else []
+    version = Call(problem).served("sm_90")[0]
+    if version == FULL:
+        return "\n".join(lines)
+    studies, _, about = BESIDE[version]
+    lines.append(f"rope_attention runs {version} here, {about}.")
+    try:
+        e = card_with(studies[0], gpu)
+        lines += [f"The nearest on the {e.card}:", *nearest_times(e, problem, version)]
+    except DataError:
+        lines.append(f"It was not timed on {gpu or 'any card'}.")
+    return "\n".join(lines)
+
+
+def by_rules(problem: Problem, gpu: str | None = None) -> Iterator[str]:
+    """What to fuse in float32, by the nearest shape and by the rules. Raises: as `advise`."""
     require_problem(problem, "rope")
     require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
-    e = card_with(STUDIES[0], gpu)
-    timed = {other: study for study in reversed(STUDIES) for other in problems(e, study)}
-    near = {other: times(e, other, timed[other]) for other in nearest(problem, timed)}
-    if not near:
+    e = card_with(BESIDE[FULL][0][0], gpu)
+    known = timed(e, FULL, problem)
+    if not known:
         raise DataError(f"the three versions were not timed together on the {e.card}: `make measure STUDY=map` does")
-    first = next(iter(near.values()))
-    fastest = min(first, key=lambda version: first[version].value)
+    first = nearest(problem, known)[0]
+    us = times(e, first, known[first])
+    fastest = min(us, key=lambda version: us[version].value)
     rule = "The rules say the same." if fastest == FULL else f"The rules say otherwise: {MEANS[FULL]} ({FULL})."
     if few_heads(problem):
         rule = "With so few heads of K no rule holds: time both."
     line = f"By the nearest measured shape on the {e.card}: {MEANS[fastest]} ({fastest}). {rule}"
     if starved(problem):
         line += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
-    factors = {other: 2 ** max(apart(problem, other)[:-1]) for other in near}
-    if next(iter(factors.values())) > FAR:
+    if factor(problem, first) > FAR:
         line += f" Nothing within a factor of {FAR:g} in every size was measured."
-    lines = [line, "The nearest measured shapes:"]
-    for other, us in near.items():
-        over = {WORDS[version]: us[version] / us[FULL] for version in (HYBRID, SEPARATE)}
-        others = ", ".join(f"{name} {each.value:.2f} times as long ({each.low:.2f} to {each.high:.2f})"
-                           for name, each in over.items())  # fmt: skip
-        lines.append(f"  {described(other)}: full fusion takes {us[FULL].value:,.1f} µs, {others}; sizes within "
-                     f"{factors[other]:.2g}×")  # fmt: skip
-    return "\n".join(lines + by_own_kernels(problem, gpu))
-
-
-BESIDE = {
-    "half_prompts": {
-        "torch_rope_half_cudnn": "compiled RoPE and cuDNN",
-        "torch_rope_half_flash": "compiled RoPE and flash",
-    },
-    "prompts": {"rope_v8": "rope_v8", "torch_rope_one_graph": "RoPE and attention as one graph"},
-    "split_keys": {"torch_rope_one_graph": "RoPE and attention as one graph"},
-}
-
-
-def timed_beside(e: Evidence, problem: Problem, version: str, study: str) -> list[str]:
-    """A line for each of the nearest problems of a study that have a version's time, with its peers there."""
-    single = problem.dtype == "float32"
-    alike = [other for other in e.study(study).problems("rope") if (other.dtype == "float32") is single]
-    us = {other: e.time(version, study=study, problem=other)[other] for other in alike}
-    lines = []
-    for other in nearest(problem, filter(us.get, us)):
-        found = (e.speedup(version, over=peer, study=study, problem=other)[other] for peer in BESIDE[study])
-        over = zip(BESIDE[study].values(), found)
-        beside = ", ".join(f"{name} {each.value:.2f} times as long" for name, each in over if each)
-        lines.append(f"  {described(other)}: {us[other].value:,.1f} µs; {beside}")
-    return lines
-
-
-def by_own_kernels(problem: Problem, gpu: str | None) -> list[str]:
-    """What the op runs in float32 where that is not V8, and its times at the nearest shapes."""
-    version = Call(problem).served("sm_90")[0]
-    if version == FULL:
-        return []
-    study = "split_keys" if version == "rope_decode" else "prompts"
-    says = f"rope_attention runs none of these here but {version}"
-    try:
-        e = card_with(study, gpu)
-    except DataError:
-        return [f"{says}, which was not timed on {gpu or 'any card'}."]
-    return [f"{says}. The nearest on the {e.card}:", *timed_beside(e, problem, version, study)]
-
-
-def half_advice(problem: Problem, gpu: str | None = None) -> str:
-    """What the op does with a problem in half precision, and how it was measured beside PyTorch at the nearest prompts.
-
-    Raises: Unsupported; DataError where no card has measured prompts.
-    """
-    if problem.seq_q <= MOST_QUERIES:
-        return "Fuse it: rope_attention decodes, and reads and rotates each key once for all heads that share it."
-    kernel = prompt_plan(problem, "sm_90").launches[-1].kernel.name.split("_")[1]
-    how = {"mma": "mma.sync", "wgmma": "wgmma"}[kernel]
-    e = card_with("half_prompts", gpu)
-    line = f"Use rope_attention, a hybrid: a launch in front rotates K for {how}. The nearest prompts on the {e.card}:"
-    return "\n".join([line, *timed_beside(e, problem, "rope_prompt", "half_prompts")])
+    yield from (line, "Full fusion at the nearest measured shapes:", *nearest_times(e, problem, FULL))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -199,8 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
         options["rotary_dim"] = options["hdim"]
     try:
         problem = Problem("rope", **options)
-        text = (advise if problem.dtype == "float32" else half_advice)(problem, gpu)
+        print(f"{described(problem)}\n{advise(problem, gpu)}")
     except ValueError as error:  # Unsupported among them
         raise DataError(str(error)) from error
-    print(f"{described(problem)}\n{text}")
     return 0

@@ -10,6 +10,7 @@ FULL, HYBRID, SEPARATE = FUSIONS
 WORDS = {FULL: "full fusion", HYBRID: "hybrid", SEPARATE: "separate"}
 ALONE, TIES, LOSES = "full fusion is fastest", "full fusion ties", "hybrid or separate is faster"
 
+
 def right(e: Evidence, study: str, problem: Problem, *versions: str) -> bool:
     """Whether the results of all these versions are right on a problem of a study."""
     checks = (e.study(study).check(version, problem) for version in versions)
