@@ -130,8 +130,9 @@ def verdicts(folder: Path, chosen: Sequence[Claim] | None = None) -> list[Row]:
     e = Evidence.load(folder)
     rows = []
     for claim in claims() if chosen is None else chosen:
-        before = judge_claim(claim, e.before)[0]["verdict"]
-        rows += [{**row, "before": before} for row in judge_claim(claim, e)]
+        now, before = judge_claim(claim, e), judge_claim(claim, e.before)
+        changed = any("stale" in row.get("evidence", "") for row in before)  # of other code: no run before
+        rows += [{**row, "before": (now if changed else before)[0]["verdict"]} for row in now]
     return rows
 
 

@@ -12,7 +12,6 @@ ablation where one is named; what names no study or timer follows the condition,
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,14 +54,10 @@ class NotMeasured(Undecided):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The evidence of one card, under a condition; `earlier` ones are of the run before, where the code is the same.
-
-    `run` names the run that all studies are taken from, in place of the latest of each.
-    """
+    """The evidence of one card, under a condition; of the run named `run` alone, else of each study's latest."""
 
     record: Record
     condition: str = DEVICE
-    earlier: bool = False
     run: str = ""
 
     @classmethod
@@ -76,8 +71,8 @@ class Evidence:
 
     @property
     def before(self) -> "Evidence":
-        """The evidence as it stood before the latest runs, of what has the same code."""
-        return replace(self, earlier=True)
+        """The evidence as it stood before the latest run of each study that has two."""
+        return replace(self, record=self.record.earlier)
 
     def together(self, *studies: str) -> "Evidence":
         """The evidence of the latest run that measured all of some studies, so that times of one meet those of another.
@@ -190,20 +185,12 @@ class Evidence:
         def number(problem: Problem) -> Estimate:
             if not at:
                 raise Undecided(why.reason, why.word)
-            return ask(self._as_asked(at, versions, problem), problem)
+            return ask(at, problem)
 
         best = at.best(versions[0], at.problems(families[0])) if at else why
         known = () if missing else set.intersection(*map(at.taken.__getitem__, versions))
         documents = at.taken.get(versions[0], ())
         return _answers(versions, number, known, documents, refuse, why if best.ran else best, **asked)
-
-    def _as_asked(self, study: Study, versions: Sequence[str], problem: Problem) -> Study:
-        """The run, or of `earlier` ones the one before it, where the code of all versions was the same."""
-        if not self.earlier or self.run:
-            return study
-        before = self.record.study(study.name, before=str(study.run["run"]))
-        same = before and all(before.code(each, problem) == study.code(each, problem) for each in versions)
-        return before if same else study
 
     # ------------------------------------------------------------ checks
 
@@ -268,28 +255,25 @@ class Evidence:
 
         return self._exact(self.record.counts, "counts", version, number, **asked)
 
-    def counter(self, version: str, metric: str, launch: int | None = None, **asked: Any) -> Estimates:
-        """A hardware counter: a sum over all launches; anything else of one launch, by default the last."""
+    def counter(self, version: str, metrics: str, launch: int | None = None, **asked: Any) -> Estimates:
+        """A hardware counter, or the sum of several: over all launches, or else of one launch, by default the last."""
         matched = self.condition == MATCHED
 
         def number(rows: pd.DataFrame) -> float:
-            rows = _launch(rows, launch if ".sum" in metric or launch is not None else -1)
-            rows = rows[rows["metric"] == metric]
+            rows = _launch(rows, launch if ".sum" in metrics or launch is not None else -1)
+            rows = rows[rows["metric"].isin(metrics.split(" + "))]
             if rows.empty:
-                raise NotMeasured(f"counter {metric} of {version} is not recorded")
+                raise NotMeasured(f"counter {metrics} of {version} is not recorded")
             return float(rows["value"].sum())
 
         groups = self.record.counters
         mine = {p: rows for p, rows in groups.get(version, {}).items() if matched == (MATCHED in set(rows["study"]))}
         return self._exact({version: mine}, "counters", version, number, **asked)
 
-    def stalled(self, version: str, reasons: str, **asked: Any) -> Estimates:
-        """The share of its time that a warp of the last launch waits for some reasons, separated by spaces."""
-        if unknown := set(reasons.split()) - set(STALLS):
-            raise DataError(f"no warp stalls for {unknown.pop()!r}; reasons are: {', '.join(STALLS)}")
-        values = {reason: self.counter(version, STALL.format(reason), **asked) for reason in STALLS}
+    def stalled(self, version: str, reason: str, **asked: Any) -> Estimates:
+        """The share of its time that a warp of the last launch waits for a reason."""
         waits, total = (
-            functools.reduce(operator.add, (values[reason] for reason in each)) for each in (reasons.split(), STALLS)
+            self.counter(version, " + ".join(map(STALL.format, each)), **asked) for each in ([reason], STALLS)
         )
         return (waits / total).measured_in("%")
 

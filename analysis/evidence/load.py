@@ -1,5 +1,6 @@
 """The record of one card, read once: frames of measured, counted and compiled rows, and the studies in them."""
 
+import copy
 import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ class Record:
         self.slug = folder.name
         self.gpu: dict[str, Any] = read_json(folder / "gpu.json")
         self._frames: dict[str, pd.DataFrame] = {}
-        self._studies: dict[tuple[str, str, str], Study] = {}
+        self._studies: dict[tuple[str, str], Study] = {}
 
     @property
     def target(self) -> str:
@@ -62,12 +63,21 @@ class Record:
         runs = self.frame("runs")
         return runs[runs["complete"].astype(bool)]
 
-    def study(self, name: str, before: str = "", run: str = "") -> Study:
-        """The latest complete run of a study, or the latest before the run called `before`, or `run`; false of none."""
-        key = name, before, run
+    @functools.cached_property
+    def earlier(self) -> "Record":
+        """The record as it stood before the latest complete run of each study that has two."""
+        found, runs = copy.copy(self), self.complete.groupby("study")["run"]
+        only = runs.transform("size") == 1
+        found._studies = {}
+        vars(found)["complete"] = self.complete[only | (self.complete["run"] < runs.transform("max"))]
+        return found
+
+    def study(self, name: str, run: str = "") -> Study:
+        """The latest complete run of a study, or `run`; false of none."""
+        key = name, run
         if key not in self._studies:
             mine = self.complete[self.complete["study"] == name]
-            mine = mine[mine["run"] == run] if run else mine[mine["run"] < before] if before else mine
+            mine = mine[mine["run"] == run] if run else mine
             row, timings = complete_runs(mine).get(name, {"study": name}), self.frame("timings")
             most = int(timings["process"].max()) if len(timings) else 0
             self._studies[key] = Study(self.target, row, self.frame("checks"), timings, most)

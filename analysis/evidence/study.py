@@ -17,7 +17,7 @@ from kernels import VERSIONS, Problem
 from ..record.columns import STATUSES
 from ..record.problems import with_problems
 from ..record.published import main_problems
-from .current import called_today, outdated
+from .current import outdated
 from .known import NOT_MEASURED, WORDS, Known, planned, word
 from .siblings import standing
 
@@ -160,11 +160,6 @@ class Study:
         """What is known at the problem of which most is: where a version runs at none, why it does not."""
         found = [self.known(version, problem) for problem in problems]
         return min(found, key=lambda each: WORDS.index(each.word), default=Known(NOT_MEASURED))
-
-    def code(self, version: str, problem: Problem) -> str:
-        """The hash of the code that was measured, as it is called today; empty where nothing was."""
-        rows = self._checked.get((version, problem))
-        return called_today(rows[-1]["source_hash"]) if rows else ""
 
 
 def _judged(rows: list[dict[str, Any]]) -> Check:

@@ -33,7 +33,7 @@ def with_times(e: Evidence, name: str, change: Callable[[pd.DataFrame], pd.DataF
     found.timings, found._found = change(found.timings.copy()), {}
     for part, frame in parts.items():
         setattr(found, part, frame)
-    record._studies = {**record._studies, (name, "", ""): found}
+    record._studies = {**record._studies, (name, ""): found}
     return replace(e, record=record)
 
 
