@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -73,19 +74,8 @@ class Sample:
         return (math.exp(ends[0]), math.exp(ends[1]), math.exp(ends[2])) if positive else ends
 
 
-class Operation(NamedTuple):
-    """A function of two numbers and its derivative by each."""
-
-    value: Callable[[Any, Any], Any]
-    by_left: Callable[[Any, Any], Any]
-    by_right: Callable[[Any, Any], Any]
-
-
-ADD = Operation(lambda x, y: x + y, lambda x, y: 1.0, lambda x, y: 1.0)
-SUBTRACT = Operation(lambda x, y: x - y, lambda x, y: 1.0, lambda x, y: -1.0)
-MULTIPLY = Operation(lambda x, y: x * y, lambda x, y: y, lambda x, y: x)
-DIVIDE = Operation(lambda x, y: x / y, lambda x, y: 1.0 / y, lambda x, y: -x / y**2)
-MAXIMUM = Operation(np.maximum, lambda x, y: np.where(x >= y, 1.0, 0.0), lambda x, y: np.where(x >= y, 0.0, 1.0))
+Operation = Callable[[Any, Any], Any]
+STEP = 1e-30  # of an imaginary part, whose square vanishes: what it moves a result by is the derivative, exactly
 
 
 def _joined(operation: Operation, left: Sample | float, right: Sample | float) -> Sample:
@@ -94,10 +84,10 @@ def _joined(operation: Operation, left: Sample | float, right: Sample | float) -
     x, y = (each.values if isinstance(each, Sample) else each for each in (left, right))
     moves: dict[str, np.ndarray] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        for each, by in ((left, operation.by_left), (right, operation.by_right)):
+        values = operation(x, y)
+        for each, nudged in ((left, (x + STEP * 1j, y)), (right, (x, y + STEP * 1j))):
             for version, move in each.moves.items() if isinstance(each, Sample) else ():
-                moves[version] = moves.get(version, 0.0) + by(x, y) * move
-        values = operation.value(x, y)
+                moves[version] = moves.get(version, 0.0) + operation(*nudged).imag / STEP * move
     return replace(
         samples[0],
         values=values if len({each.run for each in samples}) == 1 else np.full_like(values, np.nan),
@@ -118,10 +108,10 @@ def _compares(above: bool, equal: bool = False) -> Callable[[Any, Any], Comparis
 class Arithmetic:
     """Sums, products, quotients and comparisons, of a number or of several, by `_with` and `_compared`."""
 
-    __add__, __radd__ = _calculates(ADD), _calculates(ADD, swap=True)
-    __sub__, __rsub__ = _calculates(SUBTRACT), _calculates(SUBTRACT, swap=True)
-    __mul__, __rmul__ = _calculates(MULTIPLY), _calculates(MULTIPLY, swap=True)
-    __truediv__, __rtruediv__ = _calculates(DIVIDE), _calculates(DIVIDE, swap=True)
+    __add__, __radd__ = _calculates(operator.add), _calculates(operator.add, swap=True)
+    __sub__, __rsub__ = _calculates(operator.sub), _calculates(operator.sub, swap=True)
+    __mul__, __rmul__ = _calculates(operator.mul), _calculates(operator.mul, swap=True)
+    __truediv__, __rtruediv__ = _calculates(operator.truediv), _calculates(operator.truediv, swap=True)
     __gt__, __ge__ = _compares(above=True), _compares(above=True, equal=True)
     __lt__, __le__ = _compares(above=False), _compares(above=False, equal=True)
 
@@ -185,7 +175,7 @@ class Estimate(Arithmetic):
                 return Estimate.none(each.why, about)
         if left.sample is None and right.sample is None:
             try:
-                value = float(operation.value(left.value, right.value))
+                value = float(operation(left.value, right.value))
             except ZeroDivisionError:
                 return Estimate.none(Known(UNDECIDED, "it divides by a count of zero"), about)
             return Estimate(value, value, value, None, about)
@@ -210,7 +200,7 @@ class Estimate(Arithmetic):
 
 def maximum(*values: Numbers) -> Numbers:
     """The largest of some numbers, process by process, and key by key of several."""
-    return functools.reduce(lambda left, right: left._with(MAXIMUM, right), values)
+    return functools.reduce(lambda left, right: left._with(np.maximum, right), values)
 
 
 # ---------------------------------------------------------------- comparisons
@@ -249,7 +239,7 @@ def every(*comparisons: Comparison) -> Comparison:
 # ---------------------------------------------------------------- by head dim or problem
 
 
-class Estimates(Arithmetic, Mapping[Key, Estimate]):
+class Estimates(Arithmetic, dict[Key, Estimate]):
     """Numbers by head dim or problem; `unit` is theirs, for prose: "×", "%" (of shares from 0 to 1), "µs", "".
 
     Sums, products, quotients and comparisons are formed key by key, with a number or with Estimates of the same keys. A
@@ -257,23 +247,12 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
     """
 
     def __init__(self, by_key: Mapping[Key, Estimate], unit: str = "", why: Known | None = None) -> None:
-        self._by_key = dict(by_key)
+        super().__init__(by_key)
         self.unit = unit
         self._why = why
-        self.about = functools.reduce(About.__or__, (each.about for each in self._by_key.values()), NOTHING)
 
-    def __getitem__(self, key: Key) -> Estimate:
-        found = self._by_key.get(key)
-        return found if found is not None else Estimate.none(self._why or Known(NOT_MEASURED))
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._by_key)
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._by_key
+    def __missing__(self, key: Key) -> Estimate:
+        return Estimate.none(self._why or Known(NOT_MEASURED))
 
     def __bool__(self) -> bool:
         """Whether there is any value."""
@@ -281,12 +260,12 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
 
     @property
     def values_known(self) -> dict[Key, float]:
-        return {key: each.value for key, each in self._by_key.items() if each}
+        return {key: each.value for key, each in self.items() if each}
 
     @property
     def why(self) -> Known | None:
         """Why there is no value, of the first that has none; None where all have."""
-        return next((each.why for each in self._by_key.values() if each.why), None if self._by_key else self._why)
+        return next((each.why for each in self.values() if each.why), None if len(self) else self._why)
 
     def at(self, *keys: Key) -> Estimates:
         return Estimates({key: self[key] for key in keys}, self.unit, self._why)
@@ -294,7 +273,7 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
     @property
     def known(self) -> Estimates:
         """Those that have a value."""
-        return Estimates({key: each for key, each in self._by_key.items() if each}, self.unit, self.why)
+        return Estimates({key: each for key, each in self.items() if each}, self.unit, self.why)
 
     @property
     def slowest(self) -> Estimates:
@@ -312,20 +291,20 @@ class Estimates(Arithmetic, Mapping[Key, Estimate]):
         unit = self._unit(operation, other, swap)
         if not isinstance(other, Estimates):
             return Estimates({key: each._with(operation, other, swap) for key, each in self.items()}, unit, self._why)
-        if set(other) != set(self) and self._by_key and other._by_key:
+        if set(other) != set(self) and len(self) and len(other):
             raise ValueError(f"different keys: {', '.join(map(str, self))} and {', '.join(map(str, other))}")
         found = {key: self[key]._with(operation, other[key], swap) for key in self}
         return Estimates(found, unit, self._why or other._why)
 
     def _unit(self, operation: Operation, other: Any, swap: bool) -> str:
-        if operation is MULTIPLY and isinstance(other, Estimates):
+        if operation is operator.mul and isinstance(other, Estimates):
             return ""
-        if operation is DIVIDE and isinstance(other, Estimates):
+        if operation is operator.truediv and isinstance(other, Estimates):
             return "×" if other.unit == self.unit else ""
-        return "" if operation is DIVIDE and swap and self.unit != "×" else self.unit
+        return "" if operation is operator.truediv and swap and self.unit != "×" else self.unit
 
     def measured_in(self, unit: str) -> Estimates:
-        return Estimates(self._by_key, unit, self._why)
+        return Estimates(self, unit, self._why)
 
     def _compared(self, bound: Any, above: bool, equal: bool = False) -> Comparison:
         """Key by key, or each with each where the keys differ."""
