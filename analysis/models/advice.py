@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from kernels import Problem
 from kernels.constants import MUST_BE, require
 from kernels.flash.cluster import require_problem
-from kernels.flash.cluster.wgmma.shape import KEYS
+from kernels.flash.cluster.wgmma.shape import KEYS as CORE_KEYS
 from kernels.runtime.classes import Call
 
 from ..evidence import Evidence
@@ -48,7 +48,7 @@ def kv_heads(problem: Problem) -> int:
 
 def short(problem: Problem) -> bool:
     """Whether one tile holds all keys."""
-    return problem.seq_k <= KEYS
+    return problem.seq_k <= CORE_KEYS
 
 
 def few_heads(problem: Problem) -> bool:
