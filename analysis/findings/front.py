@@ -9,10 +9,9 @@ from ..record.text import number
 from . import Says, checks, faster, finding, not_faster, numbers, slower
 from .common import times
 from .loads import DIMS, FLOAT4, SCALAR, V5, own
-from .v8 import HYBRID, over
-from .v8 import SEPARATE as SEPARATE_V8
+from .v8 import FULL, HYBRID, over
 
-SMALL, FULL = (128, 512, 2048), "rope_v8"
+SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
 @finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** With equal loads the fused V5 takes

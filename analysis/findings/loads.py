@@ -31,9 +31,9 @@ def by_their_times(e: Evidence) -> Says:
     return numbers(loads=times(loads.at(HDIM)), v5=v5.at(HDIM)), checks(loads > 1.5, slower(v5.at(2048, 4096)))
 
 
-@finding("loads-here", """At *their shapes* V5 takes {taken:.0}, {float4:slower} longer than the float4 kernels, and
-beats them at no head dim. Against the scalar kernels it wins here too. At *their load* it is {scalar:.1} as fast; they
-print {said:.1}.""")
+@finding("loads-here", """At *their shapes* V5 takes {taken:.0}, which is {float4:slower} longer than the float4 kernels
+take, and at no head dim is it faster. The scalar kernels it beats here too. At *their load* it is {scalar:.1} as fast
+as those, and they print {said:.1}.""")
 def here(e: Evidence) -> Says:
     scalar, shapes = (e.speedup(V5, over=SCALAR, study=study, hdim=PRINTED) for study in ("matched", "log"))
     said, float4 = printed(V5, SCALAR, (HDIM,)), e.speedup(V5, over=FLOAT4, hdim=DIMS)
@@ -45,8 +45,8 @@ def here(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("loads-clock", """By the authors' clock there is an exception. V5 is a single launch, and the host does not
-wait for it, so at head dim 512 it is {v5:.1} as fast as the float4 kernels.""")
+@finding("loads-clock", """By the authors' clock there is one exception: at head dim 512 V5 is {v5:.1} as fast as the
+float4 kernels. It is a single launch, and the host does not wait for it.""")
 def clock(e: Evidence) -> Says:
     v5 = e.speedup(V5, over=FLOAT4, timer="launched", hdim=DIMS)
     return numbers(v5=times(v5.at(512))), checks(faster(v5.at(512)), not_faster(v5.at(4096, 8192)))

@@ -30,25 +30,21 @@ def rules(e: Evidence) -> Says:
     ), checks(faster(sinusoidal), slower(rope), faster(v8))
 
 
-def closed(e: Evidence, version: str, without: str, rotary: str = "full") -> Estimates:
-    """The share of the gap between a RoPE kernel and separate kernels that closes without something."""
-    return e.share_closed(version, f"{version}_{without}", SEPARATE, study="ablation", hdim=SMALL, rotary=rotary)
-
-
 @finding("question-rotation", """**Mostly not.** V1 loses by its table loads: without them, every rotation kept, it is
-no slower than separate kernels. V3 closes {v3} of its gap to these if it does not rotate K. V2, which then computes no
-angles either, closes {v2}.""")
+no slower than separate kernels. Without rotating K, V3 closes {v3} of its gap to these. V2, which then computes no
+angles either, closes {v2}. To V6 threads without a key cost more: with all at the scores it closes {threads}, and
+without rotating K {rotation}.""")
 def rotation(e: Evidence) -> Says:
+    def closed(name: str, without: str = "no_rotation", rotary: str = "full") -> Estimates:
+        return e.share_closed(name, f"{name}_{without}", SEPARATE, study="ablation", hdim=SMALL, rotary=rotary)
+
     tables = e.speedup("rope_v1c_no_tables", over=SEPARATE, study="ablation", hdim=SMALL, rotary="full")
-    v2, v3 = (closed(e, name, "no_rotation") for name in ("rope_v2", "rope_v3"))
-    return numbers(v2=v2.at(MAIN.hdim), v3=v3.at(MAIN.hdim)), checks(not_slower(tables), v3 < 0.5, v2 > 0.5)
-
-
-@finding("question-idle", """Threads that have no key cost V6 more. With all threads at the scores it closes {threads}
-of the gap, with partial rotation. Without rotating K it closes {rotation}.""")
-def idle(e: Evidence) -> Says:
-    threads, unrotated = (closed(e, "rope_v6b", name, rotary="partial") for name in ("all_threads", "no_rotation"))
-    return numbers(threads=threads.at(MAIN.hdim), rotation=unrotated.at(MAIN.hdim)), checks(threads > unrotated)
+    v2, v3 = closed("rope_v2"), closed("rope_v3")
+    threads, v6 = (closed("rope_v6b", name, "partial") for name in ("all_threads", "no_rotation"))
+    shown = {"v2": v2, "v3": v3, "threads": threads, "rotation": v6}
+    return numbers(**{name: share.at(MAIN.hdim) for name, share in shown.items()}), checks(
+        not_slower(tables), v3 < 0.5, v2 > 0.5, threads > v6
+    )
 
 
 @finding("question-bound", """**By neither: its warps wait.** The corrected online kernel keeps the path to L1 and

@@ -55,20 +55,14 @@ def registers(e: Evidence) -> Says:
 
 @finding("tensor-cores-ahead", """The second step puts the other product there too, and is {both:.1} as fast as the
 first. The third copies tiles ahead of their use, and gains {ahead:faster}. It is the best at this shape, {cudnn:.1} as
-fast as cuDNN.""")
+fast as cuDNN. The last step uses `wgmma`, Hopper's own instruction, and is slower: its large blocks are too few for the
+card. With {tokens:,} tokens it makes the kernel {long:.1} as fast, level with cuDNN.""")
 def ahead(e: Evidence) -> Says:
-    both, gain, cudnn = step(e, BOTH, SCORES), step(e, AHEAD, BOTH), step(e, AHEAD, CUDNN)
-    return numbers(both=times(both), ahead=gain, cudnn=times(cudnn)), checks(
-        faster(both), faster(gain), faster(cudnn), slower(step(e, WGMMA, AHEAD))
-    )
-
-
-@finding("tensor-cores-wgmma", """The last step uses `wgmma`, Hopper's own instruction, and is slower: its large blocks
-are too few for the card. With {tokens:,} tokens it makes the kernel {long:.1} as fast, level with cuDNN.""")
-def wgmma(e: Evidence) -> Says:
-    long = step(e, WGMMA, AHEAD, LONG)
-    return numbers(long=times(long), tokens=LONG.seq_q), checks(
-        slower(step(e, WGMMA, AHEAD)), faster(long), ties(step(e, WGMMA, CUDNN, LONG))
+    pairs = ((BOTH, SCORES), (AHEAD, BOTH), (AHEAD, CUDNN), (WGMMA, AHEAD, LONG))
+    both, gain, cudnn, long = (step(e, *asked) for asked in pairs)
+    shown = {"both": times(both), "ahead": gain, "cudnn": times(cudnn), "long": times(long)}
+    return numbers(**shown, tokens=LONG.seq_q), checks(
+        *map(faster, (both, gain, cudnn, long)), slower(step(e, WGMMA, AHEAD)), ties(step(e, WGMMA, CUDNN, LONG))
     )
 
 

@@ -47,8 +47,8 @@ def sharp(e: Evidence) -> Says:
     return numbers(moved=moved.at(HDIM)), checks(moved > ALLOWED, off < 1e-5 * moved)
 
 
-@finding("checks-race", """In {few} checks at *their shapes* it never shows. On a *full card* it shows in {wrong} of
-{full}, and then the result is garbage.""")
+@finding("checks-race", """In {few} checks at *their shapes* the race never shows. On a *full card* it shows in {wrong}
+of {full}, and then the result is garbage.""")
 def race(e: Evidence) -> Says:
     (few, hidden), (full, shown) = (raced(e, study) for study in ("log", "filled"))
     return numbers(few=few, wrong=len(shown), full=full), checks(

@@ -2,18 +2,8 @@
 
 from ..evidence import Evidence
 from ..measure.studies import AUTHORS_SMS, MAIN
-from ..models.waves import (
-    AUTHORS_TARGET,
-    LOG_BLOCKS,
-    SEPARATE,
-    V7,
-    as_many_there,
-    compiled,
-    held,
-    occupied,
-    step_up,
-    windows,
-)  # fmt: skip
+from ..models import waves
+from ..models.waves import SEPARATE, V7, held, occupied, step_up, windows
 from . import Says, checks, faster, finding, not_slower, numbers, of_values, slower
 from .common import across, printed, times
 
@@ -88,7 +78,7 @@ def alone(e: Evidence) -> Says:
 @finding("wave-theirs", """In our build for that card {all} blocks of either kernel fit at once, and the shape has
 {log}. So both would need a second wave.""")
 def theirs(e: Evidence) -> Says:
-    v7, separate = (compiled(e, name, "blocks_per_sm", AUTHORS_TARGET) for name in (V7, SEPARATE))
-    return numbers(all=v7 * AUTHORS_SMS, log=LOG_BLOCKS), checks(
-        v7 == separate, as_many_there(e), AUTHORS_SMS * v7 < LOG_BLOCKS
+    v7, separate = (waves.compiled(e, name, "blocks_per_sm", waves.AUTHORS_TARGET) for name in (V7, SEPARATE))
+    return numbers(all=v7 * AUTHORS_SMS, log=waves.LOG_BLOCKS), checks(
+        v7 == separate, waves.as_many_there(e), AUTHORS_SMS * v7 < waves.LOG_BLOCKS
     )
