@@ -18,7 +18,7 @@ from .rope import separate, v1a_tables, v1b_fixed, v1c_float4, v2_computed, v3_f
 from .rope import v4_cached_frequencies as rope_v4, v5_key_tiles, v6a_dimension_tiles, v6b_partial, v7_hybrid
 from .fp16 import minimal, phase4, phase6_iter1, phase6_iter2
 from .ablations import fast_math
-from .peers import pytorch, one_graph, triton, cached
+from .peers import pytorch, one_graph, triton
 from .ablations import attention as _attention_ablations, attention_two_pass_mma, attention_async_sliced
 from .ablations import sinusoidal as _sinusoidal_ablations
 from .ablations import rope as _rope_ablations, rope_v3_64_queries

@@ -1,6 +1,5 @@
 """Which versions meet which problems in a study, and which timers."""
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -174,31 +173,6 @@ def _beyond() -> Iterator[Problem]:
             yield partial_rope(1, 8, seq, 128, causal)
 
 
-HELD_OUT, HELD_OUT_SEED = 40, 45
-HELD_OUT_FLOATS, HELD_OUT_FLOPS = 2**25, 2**33  # of Q, K and V together, and of both products
-
-
-def _held_out() -> Iterator[Problem]:
-    """Problems drawn at random, which no rule that chooses a shape was fitted to; sizes are log-uniform."""
-    draw, found = random.Random(HELD_OUT_SEED), 0
-
-    def size(least: int, most: int) -> int:
-        return round(least * (most / least) ** draw.random())
-
-    while found < HELD_OUT:
-        kv_heads, group, seq_k = size(1, 16), draw.choice((1, 1, 1, 2, 4)), size(16, 4096)
-        seq_q = draw.choice((1, min(size(2, 64), seq_k), size(2, seq_k), seq_k))
-        hdim = 32 * size(2, 256)
-        rotary_dim = draw.choice((hdim, hdim // 2, 32, min(128, hdim)))
-        problem = Problem(
-            "rope", size(1, 8), kv_heads * group, kv_heads, seq_q, seq_k, hdim, rotary_dim, causal=draw.random() < 0.5
-        )
-        rows = problem.heads * seq_q + 2 * kv_heads * seq_k
-        if problem.batch * rows * hdim <= HELD_OUT_FLOATS and problem.flops <= HELD_OUT_FLOPS:
-            found += 1
-            yield problem
-
-
 SMALLEST, SHORT = partial_rope(1, 4, 64, 128), partial_rope(1, 4, 64, 512)
 LONG = partial_rope(1, 8, 2048, 128, causal=True)
 
@@ -216,7 +190,6 @@ def _chosen() -> Iterator[Problem]:
 
 CHOSEN = tuple(_chosen())
 AUTOTUNED = tuple(f"{name}_autotuned" for name in ONE_GRAPH)  # by far the longest to compile
-CACHED = ("torch_rope_cache_one_graph", "torch_rope_cache_sdpa")  # decode from keys that are rotated already
 AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
 AT_ONE = {  # what compiles for longest
     "flex_rope": SMALLEST,  # at 512 dims it was not compiled after five minutes
@@ -228,7 +201,7 @@ AT_ONE = {  # what compiles for longest
 
 def loads_ahead(version: Version) -> bool:
     """Whether PyTorch compiles it without timing what it makes, so that several processes may at once."""
-    return version.compiled_embedding or version.id in (*ONE_GRAPH, *CACHED, HALF_PEERS[0])
+    return version.compiled_embedding or version.id in (*ONE_GRAPH, HALF_PEERS[0])
 
 
 # Decode as batch, heads, KV heads, queries, keys and head dim: a cache of 67 to 268 MB in float32, grouped heads and
@@ -257,11 +230,6 @@ def _decoded(dtype: str, *shapes: Any) -> tuple[Problem, ...]:
     )
 
 
-def _cached(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """The decode steps with a cache of rotated keys."""
-    return tuple(replace(problem, cache="rotated") for problem in problems if problem.seq_q == 1)
-
-
 def _unembedded(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(
         replace(problem, family="attention", rotary_dim=0, q_offset=0) for problem in problems if problem.seq_q == 1
@@ -285,7 +253,7 @@ EMBEDDING_PEERS = ("torch_sdpa", "torch_rope_compiled_sdpa", "torch_alibi_sdpa",
 
 
 def _split_keys() -> Study:
-    """RoPE with keys that are not rotated yet, from a cache of rotated ones, and without RoPE.
+    """RoPE with keys that are not rotated yet, and without RoPE.
 
     Peers of float32 have tables in the dtype of q, which half precision makes wrong.
     """
@@ -298,7 +266,6 @@ def _split_keys() -> Study:
         (SPLIT_KEYS, (*single, *_unembedded(single), *half, *_unembedded(half))),
         ((ONE_GRAPH[0],), single),
         (("rope_v8",), few),
-        ((CACHED[0],), _cached(few)),
         ((AUTOTUNED[0], "rope_v2", "rope_v7", "rope_separate"), one),  # long to tune; the log's, which refuse it
         ((graph,), half),
         ((graph_autotuned,), one_half),
@@ -395,7 +362,7 @@ def _studies() -> Iterator[Study]:
     yield Study("control", "The same in CUDA C++", both, ((_ids(lambda v: v.id in in_c), plain),))
     beyond, everywhere = tuple(_beyond()), tuple(dict.fromkeys((*CHOSEN, *_beyond(), *_map())))
     yield Study("beyond", "V8 against the log and PyTorch", warm, (((*LOG_AND_V8, *COMPILED), beyond),))
-    apart = {*AT_ALL, *AT_ONE, *AUTOTUNED, *CACHED, *HALF_PEERS, *FLASHINFER, *HALF_ROPE, "triton_rope_sliced"}
+    apart = {*AT_ALL, *AT_ONE, *AUTOTUNED, *HALF_PEERS, *FLASHINFER, *HALF_ROPE, "triton_rope_sliced"}
     others = _ids(lambda v: v.is_peer and v.family == "rope" and v.beyond and v.id not in apart)
     alone = (((name,), (problem,)) for name, problem in AT_ONE.items())
     few = ((("triton_rope_sliced",), CHOSEN), (others, (SMALLEST, SHORT, LONG)), *alone)
@@ -406,15 +373,9 @@ def _studies() -> Iterator[Study]:
     computed = tuple(problem for problem in embedded if problem.table == "computed")  # PyTorch's peer makes its own
     own: Any = ((*EMBEDDINGS, *EMBEDDING_PEERS), embedded), (("torch_sinusoidal_compiled_sdpa",), computed)
     yield Study("embeddings", "Every embedding on one core", warm, own)
-    steps = tuple(problem for problem in everywhere if problem.seq_q == 1)
-    own = (("rope_v8", *ONE_GRAPH), steps), (CACHED, _cached(steps))
-    yield Study("decode", "One query a head: V8 and a cache of rotated keys", warm, own)
     yield _split_keys()
     yield _half_prompts()
     yield _prompts(everywhere)
-    drawn = tuple(_held_out())
-    against = ("rope_v8", "rope_separate_v8", *ONE_GRAPH)
-    yield Study("heldout", "V8 on problems drawn at random", warm, ((against, drawn),))
     spanned = tuple(_map())
     short = tuple(problem for problem in spanned if problem.flops <= 4 * NAIVE_LIMIT)
     yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, spanned), ((NAIVE,), short)))

@@ -81,37 +81,13 @@ def _rope_sdpa(problem: Problem, backend: str = "", mode: str | None = None) -> 
 
 
 _GRAPH = "compiled as one graph"
-peer("torch_rope_one_graph", "rope", f"RoPE and attention written out, {_GRAPH}", _rope_attention, beyond=True)
-peer(
-    "torch_rope_one_graph_autotuned",
-    "rope",
-    f"RoPE and attention written out, {_GRAPH}, autotuned",
-    _rope_attention,
-    mode=AUTOTUNED,
-    beyond=True,
+_written = functools.partial(peer, family="rope", make=_rope_attention, beyond=True)
+_sdpa = functools.partial(peer, family="rope", make=_rope_sdpa, beyond=True)
+_written("torch_rope_one_graph", title=f"RoPE and attention written out, {_GRAPH}")
+_written(
+    "torch_rope_one_graph_autotuned", title=f"RoPE and attention written out, {_GRAPH}, autotuned", mode=AUTOTUNED
 )
-peer("torch_rope_sdpa_one_graph", "rope", f"RoPE and PyTorch SDPA, {_GRAPH}", _rope_sdpa, beyond=True)
-peer(
-    "torch_rope_sdpa_one_graph_autotuned",
-    "rope",
-    f"RoPE and PyTorch SDPA, {_GRAPH}, autotuned",
-    _rope_sdpa,
-    mode=AUTOTUNED,
-    beyond=True,
-)
-peer(
-    "torch_rope_sdpa_one_graph_efficient",
-    "rope",
-    f"RoPE and PyTorch SDPA, efficient, {_GRAPH}",
-    _rope_sdpa,
-    backend=EFFICIENT,
-    beyond=True,
-)
-peer(
-    "torch_rope_sdpa_one_graph_math",
-    "rope",
-    f"RoPE and PyTorch SDPA, math, {_GRAPH}",
-    _rope_sdpa,
-    backend=MATH,
-    beyond=True,
-)
+_sdpa("torch_rope_sdpa_one_graph", title=f"RoPE and PyTorch SDPA, {_GRAPH}")
+_sdpa("torch_rope_sdpa_one_graph_autotuned", title=f"RoPE and PyTorch SDPA, {_GRAPH}, autotuned", mode=AUTOTUNED)
+_sdpa("torch_rope_sdpa_one_graph_efficient", title=f"RoPE and PyTorch SDPA, efficient, {_GRAPH}", backend=EFFICIENT)
+_sdpa("torch_rope_sdpa_one_graph_math", title=f"RoPE and PyTorch SDPA, math, {_GRAPH}", backend=MATH)

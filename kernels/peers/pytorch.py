@@ -1,11 +1,10 @@
-"""Peers for every family: PyTorch's attention after an eager or a compiled embedding.
+"""Peers for every family: PyTorch's attention after a compiled embedding.
 
 Positions do not change between calls, so tables and masks are made once, outside the timing, as in the log's separate
 paths. No peer here asks for TF32: float32 products are as exact as PyTorch's defaults.
 """
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -16,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..checking.reference import angles, positions, rotate
 from ..constants import MUST_BE, MUST_EQUAL_HEADS, OPT_IN_SHARED_LIMIT, require
-from ..version import Buffer, Plan, Problem, Unsupported, register
+from ..version import Buffer, Plan, Problem, register
 
 # Names of SDPBackend; "" lets PyTorch choose. On a GPU the last two take half precision only.
 EFFICIENT, MATH, FLASH, CUDNN = "EFFICIENT_ATTENTION", "MATH", "FLASH_ATTENTION", "CUDNN_ATTENTION"
@@ -87,14 +86,12 @@ def _embedded(attend: Attention, make_tables: Callable[[torch.Tensor], Tables], 
     return call
 
 
-def _rope_sdpa(problem: Problem, backend: str, compiled: bool) -> Attention:
-    embed = _compiled(_rotate_both) if compiled else _rotate_both
-    return _embedded(_sdpa(problem, backend), functools.partial(_rope_tables, problem), embed)
+def _rope_sdpa(problem: Problem, backend: str) -> Attention:
+    return _embedded(_sdpa(problem, backend), functools.partial(_rope_tables, problem), _compiled(_rotate_both))
 
 
-def _sinusoidal_sdpa(problem: Problem, backend: str, compiled: bool) -> Attention:
-    embed = _compiled(_add_both) if compiled else _add_both
-    return _embedded(_sdpa(problem, backend), functools.partial(_sinusoidal_tables, problem), embed)
+def _sinusoidal_sdpa(problem: Problem) -> Attention:
+    return _embedded(_sdpa(problem, ""), functools.partial(_sinusoidal_tables, problem), _compiled(_add_both))
 
 
 def _planner(family: str, make: Callable[[Problem], Attention]) -> Callable[[Problem], Plan]:
@@ -132,101 +129,21 @@ def peer(
     )(plan)
 
 
+THEN = "then PyTorch SDPA"
 peer("torch_matmul_softmax", "attention", "PyTorch matmul, softmax, matmul", _matmul_softmax)
 peer("torch_sdpa_fp16", "fp16", "PyTorch SDPA, half precision", _sdpa, backend="")
 peer("torch_sdpa", "attention", "PyTorch SDPA", _sdpa, backend="")
-peer("torch_rope_sdpa", "rope", "Eager RoPE, then PyTorch SDPA", _rope_sdpa, backend="", compiled=False)
-peer(
-    "torch_sinusoidal_sdpa",
-    "sinusoidal",
-    "Eager sinusoidal embedding, then PyTorch SDPA",
-    _sinusoidal_sdpa,
-    backend="",
-    compiled=False,
-)
-peer(
-    "torch_rope_compiled_sdpa",
-    "rope",
-    "Compiled RoPE, then PyTorch SDPA",
-    _rope_sdpa,
-    backend="",
-    compiled=True,
-    compiled_embedding=True,
-)
+_rope = functools.partial(peer, family="rope", make=_rope_sdpa, compiled_embedding=True)
+_rope("torch_rope_compiled_sdpa", title=f"Compiled RoPE, {THEN}", backend="")
 peer(
     "torch_sinusoidal_compiled_sdpa",
     "sinusoidal",
-    "Compiled sinusoidal embedding, then PyTorch SDPA",
+    f"Compiled sinusoidal embedding, {THEN}",
     _sinusoidal_sdpa,
-    backend="",
-    compiled=True,
     compiled_embedding=True,
 )
-peer("torch_sdpa_fp16_efficient", "fp16", "PyTorch SDPA, efficient, half precision", _sdpa, backend=EFFICIENT)
-peer("torch_sdpa_efficient", "attention", "PyTorch SDPA, efficient", _sdpa, backend=EFFICIENT)
-peer(
-    "torch_rope_sdpa_efficient",
-    "rope",
-    "Eager RoPE, then PyTorch SDPA, efficient",
-    _rope_sdpa,
-    backend=EFFICIENT,
-    compiled=False,
-)
-peer(
-    "torch_sinusoidal_sdpa_efficient",
-    "sinusoidal",
-    "Eager sinusoidal embedding, then PyTorch SDPA, efficient",
-    _sinusoidal_sdpa,
-    backend=EFFICIENT,
-    compiled=False,
-)
-peer(
-    "torch_rope_compiled_sdpa_efficient",
-    "rope",
-    "Compiled RoPE, then PyTorch SDPA, efficient",
-    _rope_sdpa,
-    backend=EFFICIENT,
-    compiled=True,
-    compiled_embedding=True,
-)
-peer(
-    "torch_sinusoidal_compiled_sdpa_efficient",
-    "sinusoidal",
-    "Compiled sinusoidal embedding, then PyTorch SDPA, efficient",
-    _sinusoidal_sdpa,
-    backend=EFFICIENT,
-    compiled=True,
-    compiled_embedding=True,
-)
-peer("torch_sdpa_fp16_math", "fp16", "PyTorch SDPA, math, half precision", _sdpa, backend=MATH)
-peer("torch_sdpa_math", "attention", "PyTorch SDPA, math", _sdpa, backend=MATH)
-peer("torch_rope_sdpa_math", "rope", "Eager RoPE, then PyTorch SDPA, math", _rope_sdpa, backend=MATH, compiled=False)
-peer(
-    "torch_sinusoidal_sdpa_math",
-    "sinusoidal",
-    "Eager sinusoidal embedding, then PyTorch SDPA, math",
-    _sinusoidal_sdpa,
-    backend=MATH,
-    compiled=False,
-)
-peer(
-    "torch_rope_compiled_sdpa_math",
-    "rope",
-    "Compiled RoPE, then PyTorch SDPA, math",
-    _rope_sdpa,
-    backend=MATH,
-    compiled=True,
-    compiled_embedding=True,
-)
-peer(
-    "torch_sinusoidal_compiled_sdpa_math",
-    "sinusoidal",
-    "Compiled sinusoidal embedding, then PyTorch SDPA, math",
-    _sinusoidal_sdpa,
-    backend=MATH,
-    compiled=True,
-    compiled_embedding=True,
-)
+_rope("torch_rope_compiled_sdpa_efficient", title=f"Compiled RoPE, {THEN}, efficient", backend=EFFICIENT)
+_rope("torch_rope_compiled_sdpa_math", title=f"Compiled RoPE, {THEN}, math", backend=MATH)
 peer("torch_sdpa_fp16_flash", "fp16", "PyTorch SDPA, flash, half precision", _sdpa, backend=FLASH)
 peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", _sdpa, backend=CUDNN)
 
@@ -267,26 +184,6 @@ def require_tile(problem: Problem) -> None:
         "a block's limit is {allowed:,} B"
     )
     require(needs <= OPT_IN_SHARED_LIMIT, "shared_memory", needs, OPT_IN_SHARED_LIMIT, template)
-
-
-def _with_reason(attend: Attention) -> Attention:
-    """`attend`, with the reason in its refusal, which PyTorch gives in warnings only."""
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        with warnings.catch_warnings(record=True) as notes:
-            warnings.simplefilter("always")
-            try:
-                return attend(q, k, v)
-            except (torch.OutOfMemoryError, torch.AcceleratorError):  # an error of the GPU is not a refusal
-                raise
-            except RuntimeError as error:
-                said = [" ".join(str(note.message).partition("(Triggered internally")[0].split()) for note in notes]
-                # The warnings also say that the other backends are disabled.
-                because = [text for text in said if not text.endswith("because:") and "disabled" not in text]
-                refusal = " ".join([str(error).splitlines()[0], *dict.fromkeys(because)])
-                raise Unsupported("library", "PyTorch", refusal, "{allowed}") from error
-
-    return call
 
 
 def _compiled_whole(function: Callable) -> Callable:
@@ -344,37 +241,6 @@ def _rope_flex(problem: Problem, precision: str) -> Attention:
     return _embedded(attend, functools.partial(_rope_tables, problem), _compiled(_rotate_both))
 
 
-def _refusing_rope_sdpa(problem: Problem, backend: str) -> Attention:
-    return _with_reason(_rope_sdpa(problem, backend, compiled=True))
-
-
-# The last two backends are called with float32 too, to record why they refuse it.
-peer(
-    "torch_rope_compiled_sdpa_flash",
-    "rope",
-    "Compiled RoPE, then PyTorch SDPA, flash",
-    _refusing_rope_sdpa,
-    backend=FLASH,
-    beyond=True,
-    compiled_embedding=True,
-)
-peer(
-    "torch_rope_compiled_sdpa_cudnn",
-    "rope",
-    "Compiled RoPE, then PyTorch SDPA, cudnn",
-    _refusing_rope_sdpa,
-    backend=CUDNN,
-    beyond=True,
-    compiled_embedding=True,
-)
-peer(
-    "flex_rope", "rope", "Compiled RoPE, then flex_attention, compiled, ieee", _rope_flex, precision="ieee", beyond=True
-)
-peer(
-    "flex_rope_tf32x3",
-    "rope",
-    "Compiled RoPE, then flex_attention, compiled, tf32x3",
-    _rope_flex,
-    precision="tf32x3",
-    beyond=True,
-)
+_flex_peer = functools.partial(peer, family="rope", make=_rope_flex, beyond=True)
+_flex_peer("flex_rope", title="Compiled RoPE, then flex_attention, compiled, ieee", precision="ieee")
+_flex_peer("flex_rope_tf32x3", title="Compiled RoPE, then flex_attention, compiled, tf32x3", precision="tf32x3")
