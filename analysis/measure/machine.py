@@ -9,8 +9,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -96,44 +95,6 @@ def throttle() -> frozenset[str] | None:
     if mask is None:  # a driver that has only the older name
         mask = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
     return None if mask is None else frozenset(reason for bit, reason in REASONS.items() if mask & bit)
-
-
-def others(ours: Collection[int]) -> int | None:
-    """How many processes other than `ours`, by id, compute on the card.
-
-    Where the ids are those of another namespace, as in a container, our own are taken off the count.
-    """
-    computing = ask("nvmlDeviceGetComputeRunningProcesses")
-    if computing is None:
-        return None
-    listed = {process.pid for process in computing}
-    return len(listed - set(ours)) if os.getpid() in listed else max(0, len(listed) - len(ours))
-
-
-@dataclass
-class Watch:
-    """What is seen on the card while a process times: throttling, and processes other than `ours`."""
-
-    ours: Collection[int] = ()
-    reasons: set[str] = field(default_factory=set)
-    readable: bool = False
-    others: int | None = None
-
-    def look(self) -> None:
-        """Note why the clocks are reduced now, if they are."""
-        seen = throttle()
-        self.readable |= seen is not None
-        self.reasons |= seen or frozenset()
-
-    def count(self) -> None:
-        """Note how many others there are, which takes NVML a millisecond or so."""
-        found = others(self.ours)
-        if found is not None:
-            self.others = max(found, self.others or 0)
-
-    @property
-    def seen(self) -> dict[str, Any]:
-        return {"throttle": sorted(self.reasons), "readable": self.readable, "others": self.others}
 
 
 # ---------------------------------------------------------------- the card and the software

@@ -234,7 +234,7 @@ class Timed:
     def is_done(self) -> bool:
         return self.failed is not None or is_enough(self.samples_us, VERSIONS[self.trial.pair[0]].iterations)
 
-    def take(self, program: Program, watch: machine.Watch) -> None:
+    def take(self, program: Program) -> None:
         """Add samples, or note what failed. Raises: Poisoned where the card does not answer any more."""
         iterations = VERSIONS[self.trial.pair[0]].iterations
         try:
@@ -242,7 +242,6 @@ class Timed:
             self.samples_us += measure(chosen, self.timer, iterations)
         except Exception as error:
             self.failed = failure(error)
-        watch.look()
 
     def row(self, process: int) -> Row:
         own = self.failed
@@ -258,15 +257,14 @@ def _cold(plan: Plan) -> Program:
     return Program(plan, given, cold_copies(plan, given, l2_bytes))
 
 
-def time_all(trials: Sequence[Trial], process: int, ours: Sequence[int], send: Connection) -> None:
-    """Rows of the trials, shape after shape in the order given; `ours` are the processes of this run, by id.
+def time_all(trials: Sequence[Trial], process: int, send: Connection) -> None:
+    """Rows of the trials, shape after shape in the order given, and why clocks were reduced behind each timing.
 
     What the source's harness takes drifts with the host. Its samples are taken in turns, there and back, so that a
     drift lengthens all by the same.
 
     Raises: Poisoned where the card does not answer any more.
     """
-    watch = machine.Watch(ours)
     machine.warm_up(WARM_UP_S if process == 1 else SHORT_WARM_UP_S)
     for _, shape in itertools.groupby(enumerate(trials), lambda placed: shape_of(placed[1].pair)):
         harness: list[tuple[int, Timed, Program]] = []
@@ -285,18 +283,18 @@ def time_all(trials: Sequence[Trial], process: int, ours: Sequence[int], send: C
                     harness.append((place, timing, program))
                     continue
                 if not timing.failed:
-                    timing.take(program, watch)
+                    timing.take(program)
+                send.send(("seen", machine.throttle()))
                 send.send(("timings", timing.row(process)))
-            watch.count()
         left = harness
         while left:
             for place, timing, program in left:
                 send.send(("begun", place))
-                timing.take(program, watch)
+                timing.take(program)
+                send.send(("seen", machine.throttle()))
             left = [each for each in reversed(left) if not each[1].is_done]
         for _, timing, _ in harness:
             send.send(("timings", timing.row(process)))
-        send.send(("seen", watch.seen))
     _let_go()
 
 

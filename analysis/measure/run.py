@@ -19,7 +19,7 @@ import itertools
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -305,11 +305,10 @@ class Crew:
         if not trials:
             return True
         what = f"{run.study.name}: time{' again' if again else ''}, process {process} of {len(self.timers)}"
-        pids = [each.process.pid for each in self.all if each.process]
         begun = None
         with tqdm(total=sum(len(trial.timers) for trial in trials), desc=what, unit="timing") as bar:
             try:
-                for kind, content in worker.ask(time_all, trials, process, pids):
+                for kind, content in worker.ask(time_all, trials, process):
                     if kind == "begun":
                         begun = content
                     elif kind == "seen":
@@ -329,13 +328,10 @@ def first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def note_seen(row: Row, seen: Mapping[str, Any]) -> None:
-    """Add to what is said of a study what a process saw on the card: reasons of throttling, and other processes."""
-    before = set() if row["throttle"] in ("none", "unknown") else set(row["throttle"].split("+"))
-    reasons = sorted(before | set(seen["throttle"]))
-    row["throttle"] = "+".join(reasons) or ("none" if seen["readable"] else "unknown")
-    if seen["others"] is not None:
-        row["other_processes"] = max(seen["others"], row.get("other_processes") or 0)
+def note_seen(row: Row, reasons: Collection[str] | None) -> None:
+    """Add to what is said of a study why clocks were reduced; None where the card does not say."""
+    known = {*row["throttle"].split("+"), *(["unknown"] if reasons is None else reasons)}
+    row["throttle"] = "+".join(sorted(known - {"none"})) or "none"
 
 
 # ---------------------------------------------------------------- the studies

@@ -42,7 +42,7 @@ def load_all(pairs: Sequence[Any], send: Connection) -> None:
     send.send(("begun", 0))
 
 
-def time_all(trials: list[Trial], process: int, ours: Sequence[int], send: Connection) -> None:
+def time_all(trials: list[Trial], process: int, send: Connection) -> None:
     for place, trial in enumerate(trials):
         send.send(("begun", place))
         for timer in trial.timers:
@@ -50,7 +50,7 @@ def time_all(trials: list[Trial], process: int, ours: Sequence[int], send: Conne
             numbers = {"n": 3, "p20_us": us, "median_us": us, "p80_us": us, "sm_mhz": 2000}
             columns = {"process": process, "timer": timer, "status": trial.checked["status"], **numbers}
             send.send(("timings", row_of(trial.pair, **columns)))
-    send.send(("seen", {"throttle": [], "readable": True, "others": 0}))
+    send.send(("seen", frozenset()))
 
 
 def survey(send: Connection) -> None:

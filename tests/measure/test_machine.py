@@ -1,6 +1,5 @@
 """What NVML does not answer stays empty, each thing on its own; what it says of the clocks is kept."""
 
-import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,6 @@ from analysis.measure import machine
 from analysis.measure.run import note_seen
 
 REASONS, OLDER = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
-PROCESSES = "nvmlDeviceGetComputeRunningProcesses"
 
 
 class NVMLError(Exception):
@@ -23,7 +21,6 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     answers: dict[str, Any] = {
         "nvmlSystemGetDriverVersion": "580.1", "nvmlDeviceGetClockInfo": 1500, "nvmlDeviceGetMaxClockInfo": 1980,
         "nvmlDeviceGetEnforcedPowerLimit": 700_000, REASONS: 0,
-        PROCESSES: [SimpleNamespace(pid=pid) for pid in (10, 11, 12)],
     }  # fmt: skip
 
     class Library(SimpleNamespace):
@@ -63,31 +60,15 @@ def test_reasons_of_throttling_have_names_also_from_an_older_driver(nvml: dict[s
 
 def test_without_nvml_nothing_is_known_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "opened", lambda card=None: None)
-    watch = machine.Watch()
-    watch.look()
-    watch.count()
-    assert watch.seen == {"throttle": [], "readable": False, "others": None}
+    assert machine.throttle() is None and machine.environment()["driver"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [([set(), set()], "none"), ([{"power_cap"}, set(), {"a"}], "a+power_cap"), ([None, set()], "unknown")],
+)
+def test_what_is_seen_behind_timings_is_said_of_the_run(seen: list[set[str] | None], said: str) -> None:
     row = {"throttle": "none"}
-    note_seen(row, watch.seen)
-    assert row == {"throttle": "unknown"} and machine.environment()["driver"] == "unknown"
-
-
-def test_processes_of_others_are_told_from_ours(nvml: dict[str, Any]) -> None:
-    assert machine.others(ours=[1, 2]) == 1  # three are listed under ids of the host, two are ours
-    assert machine.others(ours=[1, 2, 3, 4]) == 0
-    nvml[PROCESSES] = [SimpleNamespace(pid=pid) for pid in (os.getpid(), 77)]
-    assert machine.others(ours=[os.getpid(), 5, 6]) == 1
-    del nvml[PROCESSES]
-    assert machine.others(ours=[]) is None
-
-
-@pytest.mark.parametrize(("mask", "seen"), [(0, []), (4, ["power_cap"]), (4 | 32, ["power_cap", "thermal_slowdown"])])
-def test_what_is_seen_around_timings_is_said_of_the_run(nvml: dict[str, Any], mask: int, seen: list[str]) -> None:
-    nvml[REASONS] = mask
-    watch = machine.Watch()
-    watch.look()
-    row = {"throttle": "none"}
-    note_seen(row, watch.seen)
-    for others in (2, 1):
-        note_seen(row, {"throttle": [], "readable": True, "others": others})
-    assert row == {"throttle": "+".join(seen) or "none", "other_processes": 2}
+    for reasons in seen:
+        note_seen(row, reasons)
+    assert row == {"throttle": said}

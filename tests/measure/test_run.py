@@ -117,7 +117,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
         (on_gpu, {"Program": Program, "measure": timed, "device_target": lambda: "sm_90"}),
         (on_gpu, {"reference_of": cached(case), "_given": cached({}), "today": lambda name: "hash"}),
         (on_gpu, {"cold_copies": lambda *_: 3}),
-        (machine, {"throttle": frozenset, "others": lambda ours: 1, "sm_mhz": lambda: 1500}),
+        (machine, {"throttle": frozenset, "sm_mhz": lambda: 1500}),
         (machine, {"warm_up": lambda seconds=0.5: None}),
         (torch.cuda, {"synchronize": card.synchronize, "empty_cache": lambda: None}),
         (torch.cuda, {"mem_get_info": lambda: (500_000_000, 0)}),
@@ -149,7 +149,7 @@ def test_the_documents_study_is_done_before_the_next_begins(card: Card, tmp_path
         **{("filled", process, "device_warm"): PAIRS for process in (1, 2)},
     }
     about = found["runs"]
-    assert list(about["complete"]) == [True, True] and set(about["other_processes"]) == {1}
+    assert list(about["complete"]) == [True, True]
     assert set(about["throttle"]) == {"none"}
     assert "log: 8 ok; 48 timings, of which 0 failed" in capsys.readouterr().out
     before = len(card.did)
