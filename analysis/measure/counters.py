@@ -158,8 +158,9 @@ def profile(todo: Sequence[Task], group: Group) -> list[Row]:
         (folder / "tasks.json").write_text(json.dumps([(task.version, problem_columns(task.problem)) for task in todo]))
         while True:
             command = [
-                toolkit("ncu"), "--profile-from-start", "off", "--clock-control", "none",
-                "--cache-control", group.flushed, "--csv", "--page", "raw", "--print-units", "base",
+                toolkit("ncu"), "--target-processes", "application-only", "--profile-from-start", "off",
+                "--clock-control", "none", "--cache-control", group.flushed,
+                "--csv", "--page", "raw", "--print-units", "base",
                 "--metrics", ",".join(metrics), "--log-file", str(log),
                 sys.executable, "-m", "analysis", "counters", "--profiled", str(folder),
             ]  # fmt: skip
