@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -405,9 +406,9 @@ VERSIONS: dict[str, Version] = {}
 
 def register(
     *,
-    family: str,
     title: str,
-    source: str,
+    family: str = "",
+    source: str = "",
     change: str = "",
     parent: str | None = None,
     baseline: str | None = None,
@@ -426,6 +427,7 @@ def register(
 ) -> Callable[[Planner], Planner]:
     """Register the decorated planner, a function of a problem or of a problem and a `target`, under its own name.
 
+    `family` is by default the first word of the name, `source` what follows "Source: " in the module's docstring.
     `parent` is the version that it changes. `baseline` is the version that its source compares it with, often another.
     `iterations` is the length of the timing loop in the source's harness. An `ablation` is not a version of the log but
     its parent with one thing changed. Versions `beyond` the documents are measured in studies of their own.
@@ -454,10 +456,12 @@ def register(
                 raise ValueError(
                     f"{role} of {name!r} is {other!r}, which is not registered; known: {', '.join(VERSIONS)}"
                 )
+        documented = " ".join((sys.modules[plan.__module__].__doc__ or "").rpartition("Source: ")[2].split())
+        where = source or documented.removesuffix(".")
         VERSIONS[name] = Version(
-            name, family, title, source, inspect.cleandoc(change), parent, baseline, iterations, plan, ablation, beyond,
-            variant_of, control_of, fast_math, peer, compiled_embedding, whole_rows, scalar_loads, accurate_sines,
-            wrong_output,
+            name, family or name.partition("_")[0], title, where, inspect.cleandoc(change), parent, baseline,
+            iterations, plan, ablation, beyond, variant_of, control_of, fast_math, peer, compiled_embedding, whole_rows,
+            scalar_loads, accurate_sines, wrong_output,
         )  # fmt: skip
         return plan
 

@@ -190,7 +190,6 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 
 
 @register(
-    family="attention",
     title="cp.async, double buffering, sliced",
     parent="attention_async_double_buffer",
     baseline="attention_baseline",

@@ -173,7 +173,6 @@ def make_kernel(tiles: int) -> Any:
 
 
 @register(
-    family="attention",
     title="Two passes, float4, on tensor cores",
     parent="attention_two_pass_float4",
     baseline="attention_baseline",

@@ -217,7 +217,6 @@ def attention(q, k, v, out, seq, softmax_scale):
 
 
 @register(
-    family="fp16",
     title="Phase 4 with both products on tensor cores",
     parent="fp16_phase4",
     baseline="fp16_minimal",

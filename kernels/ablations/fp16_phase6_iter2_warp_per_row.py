@@ -149,7 +149,6 @@ def attention(q, k, v, out, seq, softmax_scale):
 
 
 @register(
-    family="fp16",
     title="Phase 6, iteration 2, with a warp a row",
     parent="fp16_phase6_iter2",
     baseline="fp16_phase4",

@@ -195,7 +195,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="rope",
     title="V3 with 64 queries a block",
     parent="rope_v3",
     baseline="rope_separate",

@@ -28,7 +28,6 @@ def _slopes(batch: int, heads: int) -> np.ndarray:
 
 
 @register(
-    family="alibi",
     title="Bias over a cluster",
     parent="attention_v8",
     source="beyond the documents",

@@ -171,7 +171,6 @@ def plan_within(limit: int, problem: Problem) -> Plan:
 
 
 @register(
-    family="attention",
     title="cp.async, double buffering",
     parent="attention_online",
     baseline="attention_baseline",
@@ -186,7 +185,6 @@ def attention_async_double_buffer(problem: Problem) -> Plan:
 
 
 @register(
-    family="attention",
     title="cp.async, double buffering, with 227 KB",
     parent="attention_async_double_buffer",
     baseline="attention_baseline",

@@ -87,7 +87,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="attention",
     title="Two passes, atomics",
     source='Final Summary, "Key Optimizations That Worked", item 2',
     iterations=10,

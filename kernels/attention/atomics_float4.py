@@ -98,7 +98,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="attention",
     title="Two passes, atomics, float4",
     parent="attention_atomics",
     baseline="attention_baseline",

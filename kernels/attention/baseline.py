@@ -94,10 +94,8 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 
 
 @register(
-    family="attention",
     title="Baseline: two passes, scalar",
     parent="attention_atomics",
-    source='Final Summary, "What We Achieved", left-hand times',
     change="shuffle reductions instead of atomics; the dot product unrolled by 16, that with V by 4",
     iterations=10,
     wrong_output=wrong_output,

@@ -11,11 +11,9 @@ from ..version import Plan, Problem, register
 
 
 @register(
-    family="attention",
     title="Split keys for decode",
     parent="attention_v8",
     baseline="attention_online_fixed",
-    source="beyond the documents",
     change="keys split over blocks; a key is read once for all query heads that share it",
     beyond=True,
     variant_of="rope_decode",

@@ -167,7 +167,6 @@ def plan_tiles(block_k: int, problem: Problem, limit: int = SHARED_LIMIT) -> Pla
 
 
 @register(
-    family="attention",
     title="Multi-query",
     parent="attention_two_pass_float4",
     baseline="attention_baseline",
@@ -189,7 +188,6 @@ def attention_multi_query(problem: Problem) -> Plan:
 
 
 @register(
-    family="attention",
     title="Multi-query, with 227 KB",
     parent="attention_multi_query",
     baseline="attention_baseline",

@@ -92,7 +92,6 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 
 
 @register(
-    family="attention",
     title="Online softmax, as published",
     parent="attention_baseline",
     baseline="attention_baseline",

@@ -90,7 +90,6 @@ def launch_attention(problem: Problem, q: str, k: str) -> Launch:
 
 
 @register(
-    family="attention",
     title="Online softmax, fixed",
     parent="attention_online",
     baseline="attention_baseline",

@@ -11,11 +11,9 @@ from ..version import Plan, Problem, register
 
 
 @register(
-    family="attention",
     title="Prompts in half precision",
     parent="attention_v8",
     baseline="attention_online_fixed",
-    source="beyond the documents",
     change="half precision on mma.sync or wgmma",
     beyond=True,
     variant_of="rope_prompt",

@@ -133,7 +133,6 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 
 
 @register(
-    family="attention",
     title="Register tiling",
     parent="attention_online",
     baseline="attention_baseline",

@@ -153,7 +153,6 @@ def plan_within(limit: int, problem: Problem) -> Plan:
 
 
 @register(
-    family="attention",
     title="Tensor cores V1, TF32",
     parent="attention_online",
     baseline="attention_baseline",
@@ -169,7 +168,6 @@ def attention_tensor_core_v1(problem: Problem) -> Plan:
 
 
 @register(
-    family="attention",
     title="Tensor cores V1, TF32, with 227 KB",
     parent="attention_tensor_core_v1",
     baseline="attention_baseline",

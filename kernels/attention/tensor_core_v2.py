@@ -150,11 +150,9 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 
 
 @register(
-    family="attention",
     title="Tensor cores V2: half precision, no tensor core",
     parent="attention_two_pass_float4",
     baseline="attention_baseline",
-    source='Final Summary, "Tensor Cores - 3-4x SLOWER"',
     change="16 queries a block, one after the other; tiles of Q and K in half precision in shared memory",
     wrong_output=wrong_output,
     scalar_loads=True,

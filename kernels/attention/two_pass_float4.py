@@ -92,7 +92,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="attention",
     title="Two passes, float4",
     parent="attention_baseline",
     baseline="attention_baseline",

@@ -10,11 +10,9 @@ from ..version import Plan, Problem, register
 
 
 @register(
-    family="attention",
     title="Head dim over a cluster",
     parent="attention_online_fixed",
     baseline="attention_online_fixed",
-    source="beyond the documents",
     change="a cluster shares the head dim and sums the scores in shared memory; TF32 tensor cores, three products",
     beyond=True,
     variant_of="rope_v8",

@@ -100,9 +100,7 @@ def attention(q, k, v, out, seq, softmax_scale):
 
 
 @register(
-    family="fp16",
     title="Minimal: one row a block, shared atomics",
-    source='Phase 6 Status Report, "2.79x vs minimal"',
     iterations=100,
     scalar_loads=True,
 )

@@ -176,11 +176,9 @@ HAZARDS = (
 
 
 @register(
-    family="fp16",
     title="Phase 4: 32 rows a block, a barrier short",
     parent="fp16_minimal",
     baseline="fp16_minimal",
-    source='Phase 6 Status Report, "Phase 4 (Proven Baseline)"',
     change="tiles of queries, keys and values in shared memory; four warps share the softmax; fast-math",
     iterations=100,
     wrong_output=wrong_output,

@@ -150,11 +150,9 @@ def attention(q, k, v, out, seq, softmax_scale):
 
 
 @register(
-    family="fp16",
     title="Phase 6, iteration 1: a thread a row, output in local memory",
     parent="fp16_phase4",
     baseline="fp16_phase4",
-    source='Phase 6 Status Report, "Iteration 1 (Complex Register Tiling)"',
     change="a thread computes a whole row, exponentials once; 256 threads, 32 at work; causal",
     iterations=100,
 )

@@ -154,11 +154,9 @@ def attention(q, k, v, out, seq, softmax_scale):
 
 
 @register(
-    family="fp16",
     title="Phase 6, iteration 2: a thread a row, output in shared memory",
     parent="fp16_phase6_iter1",
     baseline="fp16_phase4",
-    source='Phase 6 Status Report, "Iteration 2 (Shared Memory Fix)"',
     change="maximum, sum and output of the rows in shared memory, not in local memory",
     iterations=100,
 )

@@ -24,7 +24,6 @@ def _plan(problem: Problem, target: str, **fields: Any) -> Plan:
 
 
 @register(
-    family="fp16",
     title="Phase 7a: scores on tensor cores",
     parent="fp16_phase4",
     baseline="fp16_phase4",
@@ -39,7 +38,6 @@ def fp16_phase7a(problem: Problem, target: str) -> Plan:
 
 
 @register(
-    family="fp16",
     title="Phase 7b: both products on tensor cores",
     parent="fp16_phase7a",
     baseline="fp16_phase4",
@@ -54,7 +52,6 @@ def fp16_phase7b(problem: Problem, target: str) -> Plan:
 
 
 @register(
-    family="fp16",
     title="Phase 7c: tiles are copied ahead",
     parent="fp16_phase7b",
     baseline="fp16_phase4",
@@ -69,7 +66,6 @@ def fp16_phase7c(problem: Problem, target: str) -> Plan:
 
 
 @register(
-    family="fp16",
     title="Phase 7d: wgmma",
     parent="fp16_phase7c",
     baseline="fp16_phase4",

@@ -11,7 +11,6 @@ from .table import add_rows
 
 
 @register(
-    family="learned",
     title="Full fusion over a cluster",
     parent="sinusoidal_v6",
     source="beyond the documents",

@@ -12,11 +12,9 @@ from ..version import Plan, Problem, register
 
 
 @register(
-    family="rope",
     title="Split keys for chunks of queries",
     parent="rope_decode",
     baseline="rope_separate",
-    source="beyond the documents",
     change="tiles of keys and values that warps share, rotated in shared memory; three products on TF32 tensor cores",
     beyond=True,
 )

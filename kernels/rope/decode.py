@@ -12,7 +12,6 @@ from ..version import Plan, Problem, register
 
 
 @register(
-    family="rope",
     title="Split keys for decode",
     parent="rope_v8",
     baseline="rope_separate",

@@ -17,11 +17,9 @@ ROPE_OF_QUERIES = replace(ROPE, name="rope_of_queries", keys=False)
 
 
 @register(
-    family="rope",
     title="Hybrid, attention over a cluster",
     parent="rope_v8",
     baseline="rope_separate_v8",
-    source="beyond the documents",
     change="K is rotated by a launch of its own; Q inside; the core is the same",
     beyond=True,
     variant_of="rope_v8",

@@ -12,7 +12,6 @@ from ..version import Plan, Problem, register
 
 
 @register(
-    family="rope",
     title="Prompts in half precision",
     parent="rope_v8",
     baseline="rope_separate",

@@ -12,11 +12,9 @@ from ..version import Plan, Problem, register
 
 
 @register(
-    family="rope",
     title="Prompts in float32 on wgmma",
     parent="rope_prompt",
     baseline="rope_separate",
-    source="beyond the documents",
     change="two float16 parts of each float32, made and rotated by a launch before; three products on wgmma",
     beyond=True,
 )

@@ -92,9 +92,7 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 
 
 @register(
-    family="rope",
     title="Separate",
-    source="RoPE Fusion Implementation Log, the separate path of every benchmark",
     wrong_output=wrong_output,
 )
 def rope_separate(problem: Problem) -> Plan:

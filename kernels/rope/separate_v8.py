@@ -60,11 +60,9 @@ def launch_rotation(problem: Problem, name: str) -> Launch:
 
 
 @register(
-    family="rope",
     title="Separate, then attention over a cluster",
     parent="rope_v8",
     baseline="rope_v8",
-    source="beyond the documents",
     change="Q and K are rotated by launches of their own, through global memory; the core is the same",
     beyond=True,
     variant_of="rope_v8",

@@ -115,10 +115,8 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 
 
 @register(
-    family="rope",
     title="Full fusion, tables, scalar, reduction bug",
     baseline="rope_separate",
-    source="RoPE Fusion Implementation Log, V1, items 1-3",
     change="everything in one kernel: K rotated once a query",
     iterations=10,
     wrong_output=wrong_output,

@@ -106,11 +106,9 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="rope",
     title="Full fusion, tables, scalar",
     parent="rope_v1a",
     baseline="rope_separate",
-    source="RoPE Fusion Implementation Log, V1, items 4-5",
     change="reductions share their result",
     iterations=10,
     scalar_loads=True,

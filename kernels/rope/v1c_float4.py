@@ -110,11 +110,9 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="rope",
     title="Full fusion, tables, float4",
     parent="rope_v1b",
     baseline="rope_separate",
-    source="RoPE Fusion Implementation Log, V1, items 6-7",
     change="float4 loads of Q, K and both tables",
     iterations=10,
 )

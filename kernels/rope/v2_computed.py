@@ -108,11 +108,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="rope",
     title="Full fusion, computed, scalar",
     parent="rope_v1c",
     baseline="rope_separate",
-    source="RoPE Fusion Implementation Log, V2, items 9-11",
     change="powf, a division and fast sine and cosine for every pair of every dot product; no tables, scalar loads",
     scalar_loads=True,
 )

@@ -133,11 +133,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="rope",
     title="Full fusion, four queries a block",
     parent="rope_v2",
     baseline="rope_separate",
-    source="RoPE Fusion Implementation Log, V3, items 12-14",
     change="four queries a block share each rotated key",
     scalar_loads=True,
 )

@@ -123,11 +123,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="rope",
     title="Full fusion, cached frequencies, block a key",
     parent="rope_v3",
     baseline="rope_separate",
-    source="RoPE Fusion Implementation Log, V4, items 15-17",
     change="frequencies computed once a block; the whole block on one key at a time; one query a block",
     scalar_loads=True,
 )

@@ -128,11 +128,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
 
 
 @register(
-    family="rope",
     title="Full fusion, key tiles in shared memory",
     parent="rope_v4",
     baseline="rope_separate",
-    source="RoPE Fusion Implementation Log, V5, items 18-20",
     change="keys staged in shared memory, 4 to 16 at a time; one thread per key",
     scalar_loads=True,
 )

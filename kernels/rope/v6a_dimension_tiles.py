@@ -134,11 +134,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="rope",
     title="Full fusion, dims tiled too",
     parent="rope_v5",
     baseline="rope_separate",
-    source="RoPE Fusion Implementation Log, V6, items 21-23",
     change="tiles of 32 keys by 256 dims",
     scalar_loads=True,
 )

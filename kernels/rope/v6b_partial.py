@@ -140,11 +140,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
 
 
 @register(
-    family="rope",
     title="Full fusion, dims tiled too, partial rotation",
     parent="rope_v6a",
     baseline="rope_separate",
-    source="RoPE Fusion Implementation Log, V6, items 24-28 and 33",
     change="only the first rotary_dim dims rotate",
     scalar_loads=True,
 )

@@ -120,11 +120,9 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 
 
 @register(
-    family="rope",
     title="Hybrid: K rotated before, Q inside",
     parent="rope_separate",
     baseline="rope_separate",
-    source="RoPE Fusion Implementation Log, V7, items 29-33",
     change="Q rotated inside the attention kernel; one launch and one sync fewer",
     wrong_output=wrong_output,
 )

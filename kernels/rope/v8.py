@@ -79,11 +79,9 @@ def rates_buffer(rotary_dim: int) -> Buffer:
 
 
 @register(
-    family="rope",
     title="Full fusion over a cluster",
     parent="rope_v7",
     baseline="rope_separate",
-    source="beyond the documents",
     change="one launch; a cluster shares the head dim; K is rotated once a query tile, or once; TF32 tensor cores",
     beyond=True,
 )

@@ -13,11 +13,9 @@ from .v8 import ROPE, of_pairs, rates_buffer
 
 
 @register(
-    family="rope",
     title="Full fusion over a cluster, by warps",
     parent="rope_v8",
     baseline="rope_v8",
-    source="beyond the documents",
     change="mma.sync of single warps in place of wgmma",
     beyond=True,
 )

@@ -13,11 +13,9 @@ from .v8 import ROPE, of_pairs, rates_buffer
 
 
 @register(
-    family="rope",
     title="Full fusion on every GPU",
     parent="rope_v8",
     baseline="rope_separate",
-    source="beyond the documents",
     change="no cluster and no tensor cores: a block streams K and V through registers, K is rotated once a query tile",
     beyond=True,
 )

@@ -99,11 +99,9 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="sinusoidal",
     title="Hybrid: K embedded before, Q inside",
     parent="sinusoidal_separate_float4",
     baseline="sinusoidal_separate_float4",
-    source='Sinusoidal Hybrid Optimization Analysis, "Hybrid V1"',
     change="Q embedded inside the attention kernel; one launch fewer",
     iterations=100,
 )

@@ -95,11 +95,9 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="sinusoidal",
     title="Hybrid: K embedded before, Q in the dot product",
     parent="sinusoidal_hybrid_v1",
     baseline="sinusoidal_separate_float4",
-    source='Sinusoidal Hybrid Optimization Analysis, "Hybrid V2"',
     change="Q embedded from the tables for every key, not once into shared memory",
     iterations=100,
 )

@@ -105,10 +105,8 @@ def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
 
 
 @register(
-    family="sinusoidal",
     title="Separate, float4",
     parent="sinusoidal_separate_scalar",
-    source='Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)"',
     change="float4 loads and stores, the dot product unrolled by four; a sync a call",
     iterations=100,
 )

@@ -107,9 +107,7 @@ def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
 
 
 @register(
-    family="sinusoidal",
     title="Separate, scalar",
-    source='Fusing Positional Embeddings into Attention Kernels, "Baseline Separate"',
     iterations=100,
     scalar_loads=True,
 )

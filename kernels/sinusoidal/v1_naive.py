@@ -94,11 +94,9 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="sinusoidal",
     title="Full fusion: tables, scalar",
     parent="sinusoidal_separate_scalar",
     baseline="sinusoidal_separate_scalar",
-    source='Fusing Positional Embeddings into Attention Kernels, "V1: Naive Fusion"',
     change="everything in one kernel: Q and K embedded in the dot product",
     iterations=100,
     scalar_loads=True,

@@ -100,11 +100,9 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="sinusoidal",
     title="Full fusion: tables, float4",
     parent="sinusoidal_v1",
     baseline="sinusoidal_separate_scalar",
-    source='Fusing Positional Embeddings into Attention Kernels, "V2-V3"',
     change="float4 loads",
     iterations=100,
 )

@@ -93,11 +93,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="sinusoidal",
     title="Full fusion: computed, scalar",
     parent="sinusoidal_v1",
     baseline="sinusoidal_separate_scalar",
-    source='Fusing Positional Embeddings into Attention Kernels, "V2-V3: Trading Memory for Compute"',
     change="powf, sinf and cosf for every dim of every dot product; no tables",
     iterations=100,
     scalar_loads=True,

@@ -99,11 +99,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="sinusoidal",
     title="Full fusion: cached frequencies, scalar",
     parent="sinusoidal_v3",
     baseline="sinusoidal_separate_scalar",
-    source='Fusing Positional Embeddings into Attention Kernels, "V4-V5"',
     change="frequencies computed once a block, in shared memory",
     iterations=100,
     scalar_loads=True,

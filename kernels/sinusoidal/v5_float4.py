@@ -102,11 +102,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
 
 @register(
-    family="sinusoidal",
     title="Full fusion: cached frequencies, float4",
     parent="sinusoidal_v4",
     baseline="sinusoidal_separate_scalar",
-    source='Fusing Positional Embeddings into Attention Kernels, "V4-V5"',
     change="float4 loads; fast sine and cosine",
     iterations=100,
 )

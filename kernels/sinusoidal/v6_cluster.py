@@ -33,11 +33,9 @@ SINUSOIDAL = Embedding("sinusoidal", rates_of, waves, added)
 
 
 @register(
-    family="sinusoidal",
     title="Full fusion over a cluster",
     parent="sinusoidal_v5",
     baseline="sinusoidal_separate_float4",
-    source="beyond the documents",
     change="one launch; a cluster shares the head dim, K is embedded once a query tile, or once; TF32 tensor cores",
     beyond=True,
     variant_of="rope_v8",
