@@ -33,7 +33,7 @@ def by_their_times(e: Evidence) -> Says:
 
 @finding("loads-here", """At *their shapes* V5 takes {taken:.0}, which is {float4:slower} longer than the float4 kernels
 take, and at no head dim is it faster. The scalar kernels it beats here too. At *their load* it is {scalar:.1} as fast
-as those, and they print {said:.1}.""")
+as those, and the write-up prints {said:.1}.""")
 def here(e: Evidence) -> Says:
     scalar, shapes = (e.speedup(V5, over=SCALAR, study=study, hdim=PRINTED) for study in ("matched", "log"))
     said, float4 = printed(V5, SCALAR, (HDIM,)), e.speedup(V5, over=FLOAT4, hdim=DIMS)

@@ -48,8 +48,8 @@ def fit(e: Evidence) -> Says:
     )
 
 
-@finding("wave-step", """So the one head that brings their second wave makes separate kernels take {separate:.1} as
-long. V7, still in its first wave, takes {v7:faster} longer.""")
+@finding("wave-step", """The one head that brings their second wave makes separate kernels {separate:.1} as slow. V7,
+still in its first wave, takes {v7:faster} longer.""")
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
     return numbers(separate=times(separate.at(HDIM)), v7=v7.at(HDIM)), checks(faster(separate), separate > v7)
@@ -67,8 +67,8 @@ def test(e: Evidence) -> Says:
     )
 
 
-@finding("wave-alone", """At *their load* all of V7, rotations included, is {alone:.1} as fast as the other path's
-attention without any.""")
+@finding("wave-alone", """At *their load* all of V7, rotations included, is {alone:.1} as fast as the attention of the
+other path, without any.""")
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
     memory = e.speedup(V7, over=f"{V7}_global_query")  # the saved buffer gains little, as the chapter says

@@ -18,8 +18,8 @@ def by_shape(e: Evidence) -> Table | Missing:
     cost = f", at up to {half.slowest:slower}" if half else ""
     asked = (
         ("float32, up to 64 keys", SAME, "fuse", lambda: fuse.outcomes(e, short)),
-        (f"float32, {MANY_HEADS}+ heads of K, short", SAME, "fuse", lambda: fuse.outcomes(e, fuse.short_prompt)),
-        (f"float32, {MANY_HEADS}+ heads of K, long", SAME, "either way", lambda: fuse.outcomes(e, fuse.long_prompt)),
+        (f"float32, {MANY_HEADS}+ heads of K, short prompt", SAME, "fuse", lambda: fuse.outcomes(e, fuse.short_prompt)),
+        (f"float32, {MANY_HEADS}+ heads of K, long prompt", SAME, "either way", lambda: fuse.outcomes(e, fuse.long_prompt)),
         ("float32, fewer heads of K", SAME, "time both", lambda: fuse.outcomes(e, few_heads)),
         ("half precision, prompts", OTHERS, "use our hybrid",
          lambda: fuse.beside(fuse.half_prompts(e, (*fuse.PYTORCH, FLASHINFER[0])).values())),
@@ -29,7 +29,7 @@ def by_shape(e: Evidence) -> Table | Missing:
     rows = []
     for what, against, advice, ask in asked:
         try:
-            rows.append((lines(what, small(f"against {against}")), advice, *map(str, ask())))
+            rows.append((lines(what, small(f"against: {against}")), advice, *map(str, ask())))
         except Undecided:
             continue
     caption = (
