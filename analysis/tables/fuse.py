@@ -16,10 +16,11 @@ def by_shape(e: Evidence) -> Table | Missing:
     """A row for each kind of call that was measured."""
     half = rival(e, "float16", UNROTATED, False) if e.study("split_keys") else None
     cost = f", at up to {half.slowest:slower}" if half else ""
+    many = f"float32, {MANY_HEADS}+ heads of K"
     asked = (
         ("float32, up to 64 keys", SAME, "fuse", lambda: fuse.outcomes(e, short)),
-        (f"float32, {MANY_HEADS}+ heads of K, short prompt", SAME, "fuse", lambda: fuse.outcomes(e, fuse.short_prompt)),
-        (f"float32, {MANY_HEADS}+ heads of K, long prompt", SAME, "either way", lambda: fuse.outcomes(e, fuse.long_prompt)),
+        (f"{many}, short prompt", SAME, "fuse", lambda: fuse.outcomes(e, fuse.short_prompt)),
+        (f"{many}, long prompt", SAME, "either way", lambda: fuse.outcomes(e, fuse.long_prompt)),
         ("float32, fewer heads of K", SAME, "time both", lambda: fuse.outcomes(e, few_heads)),
         ("half precision, prompts", OTHERS, "use our hybrid",
          lambda: fuse.beside(fuse.half_prompts(e, (*fuse.PYTORCH, FLASHINFER[0])).values())),
