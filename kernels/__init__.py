@@ -35,7 +35,7 @@ from .sinusoidal import v6_cluster
 from .alibi import v1 as _alibi_v1
 from .learned import v1 as _learned_v1
 from .peers import embeddings
-from .peers import decode as _decode_peers, flashinfer, prompt as _prompt_peers
+from .peers import half, flashinfer
 from .controls import register as _controls, ablations as _control_ablations
 
 del attention  # type: ignore[name-defined]  # noqa: F821 -- the folder, whose files were imported: the name is the op's

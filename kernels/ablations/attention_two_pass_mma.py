@@ -187,9 +187,4 @@ def attention_two_pass_mma(problem: Problem) -> Plan:
     require(problem.seq_k > 1, "seq_k", problem.seq_k, allowed)
     layout, kernel = SharedLayout(scores=problem.seq_k, reduction=32), make_kernel(1 if problem.seq_k <= ROWS else 2)
     launch = block_per_query(kernel, problem, "q k v out", layout, flat=True)
-    return Plan(
-        problem,
-        attention_buffers(problem),
-        (launch, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))

@@ -207,10 +207,7 @@ def rope_v3_64_queries(problem: Problem) -> Plan:
     require_log_problem(problem, "rope")
     require_full_rotation(problem)
     layout = SharedLayout(
-        slices=QUERIES * ROW + BLOCK_K * ROW,
-        scores=QUERIES * SCORE_ROW,
-        correction=QUERIES,
-        row_sum=QUERIES,
+        slices=QUERIES * ROW + BLOCK_K * ROW, scores=QUERIES * SCORE_ROW, correction=QUERIES, row_sum=QUERIES
     )
     launch = block_per_query(attention, problem, "q k v out", layout, queries=QUERIES)
     return Plan(problem, attention_buffers(problem), (launch, SYNC))

@@ -172,12 +172,6 @@ def embed(problem: Problem, x: torch.Tensor, where: torch.Tensor) -> torch.Tenso
     raise NotImplementedError(f"no reference for family {problem.family}")
 
 
-def _embedded_keys(problem: Problem, k: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    """The keys embedded, except those that the cache holds embedded already."""
-    cached = problem.seq_k - problem.seq_q if problem.cache == "rotated" else 0
-    return torch.cat((k[..., :cached, :], embed(problem, k[..., cached:, :], where[cached:])), dim=-2)
-
-
 def block_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     """q k^T as a matrix product, which sums in blocks."""
     return q @ k.transpose(-1, -2)
@@ -225,7 +219,7 @@ def attention_pieces(
     heads, rows = _lengths(problem, most)
     for head in range(0, len(q), heads):
         some = slice(head, head + heads)
-        keys, values = _embedded_keys(problem, k[some].to(dtype), at_key), v[some].to(dtype)
+        keys, values = embed(problem, k[some].to(dtype), at_key), v[some].to(dtype)
         keys = keys.to(between or dtype).to(dtype)
         keys, values = keys.expand(-1, sharers, -1, -1), values.expand(-1, sharers, -1, -1)
         for row in range(0, problem.seq_q, rows):

@@ -99,11 +99,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         out_row[tid] = float2half(accumulator[tid] / row_sum)
 
 
-@register(
-    title="Minimal: one row a block, shared atomics",
-    iterations=100,
-    scalar_loads=True,
-)
+@register(title="Minimal: one row a block, shared atomics", iterations=100, scalar_loads=True)
 def fp16_minimal(problem: Problem) -> Plan:
     """Plan float16 attention without a mask, head dim 64. Raises: Unsupported."""
     require_fp16_problem(problem, causal=False)

@@ -84,9 +84,7 @@ _GRAPH = "compiled as one graph"
 _written = functools.partial(peer, family="rope", make=_rope_attention, beyond=True)
 _sdpa = functools.partial(peer, family="rope", make=_rope_sdpa, beyond=True)
 _written("torch_rope_one_graph", title=f"RoPE and attention written out, {_GRAPH}")
-_written(
-    "torch_rope_one_graph_autotuned", title=f"RoPE and attention written out, {_GRAPH}, autotuned", mode=AUTOTUNED
-)
+_written("torch_rope_one_graph_autotuned", title=f"RoPE and attention written out, {_GRAPH}, autotuned", mode=AUTOTUNED)
 _sdpa("torch_rope_sdpa_one_graph", title=f"RoPE and PyTorch SDPA, {_GRAPH}")
 _sdpa("torch_rope_sdpa_one_graph_autotuned", title=f"RoPE and PyTorch SDPA, {_GRAPH}, autotuned", mode=AUTOTUNED)
 _sdpa("torch_rope_sdpa_one_graph_efficient", title=f"RoPE and PyTorch SDPA, efficient, {_GRAPH}", backend=EFFICIENT)

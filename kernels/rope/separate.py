@@ -91,10 +91,7 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
     return softmax(scaled_scores(problem, q, k)) @ v
 
 
-@register(
-    title="Separate",
-    wrong_output=wrong_output,
-)
+@register(title="Separate", wrong_output=wrong_output)
 def rope_separate(problem: Problem) -> Plan:
     """Plan float32 RoPE attention; wrong where a position is not the token index modulo 64. Raises: Unsupported."""
     require_log_problem(problem, "rope")

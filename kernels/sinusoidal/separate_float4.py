@@ -7,17 +7,18 @@ Source: Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)".
 """
 
 import math
+from functools import partial
 
 from numba import cuda, float32
 
-from ..constants import BLOCK_K, FLOATS, REDUCTION, SCORES, THREADS
-from ..device.cint import CINT, cint
+from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
+from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.vector import advance, ld4, make_float4, st4
 from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
-from ..version import SYNC, Buffer, Kernel, Launch, Plan, Problem, register
+from ..version import SYNC, Buffer, Plan, Problem, register
 from .dot import HINT, unrolled_dot
-from .tables import sinusoidal_tables
+from .tables import launch_tokens, sinusoidal_tables
 
 
 def embed_tokens(x, sin, cos, embedded, seq, hdim):
@@ -94,14 +95,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         dim += THREADS
 
 
-def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
-    """Add the sinusoidal embedding to every token of buffer `x` and store it in `embedded`: one block per token."""
-    return Launch(
-        Kernel(embed_tokens, (FLOATS,) * 4 + (CINT,) * 2),
-        grid=(problem.batch * problem.heads * problem.seq_q,),
-        block=(THREADS,),
-        args=(x, "sin", "cos", embedded, problem.seq_q, problem.hdim),
-    )
+launch_embed = partial(launch_tokens, embed_tokens)
 
 
 @register(

@@ -1,11 +1,13 @@
-"""The sinusoidal tables that the log's kernels read, computed on the host."""
+"""The sinusoidal tables of the log's kernels, computed on the host, and the launch of a kernel that adds them."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from ..constants import FREQUENCY_BASE
-from ..version import Buffer, Problem
+from ..constants import FLOATS, FREQUENCY_BASE, THREADS
+from ..device.cint import CINT
+from ..version import Buffer, Kernel, Launch, Problem
 
 
 def _table(function: np.ufunc, seq: int, hdim: int) -> np.ndarray:
@@ -23,3 +25,13 @@ def sinusoidal_tables(problem: Problem) -> dict[str, Buffer]:
         "sin": Buffer(shape, init=partial(_table, np.sin, *shape)),
         "cos": Buffer(shape, init=partial(_table, np.cos, *shape)),
     }
+
+
+def launch_tokens(embed_tokens: Callable[..., None], problem: Problem, x: str, embedded: str) -> Launch:
+    """Add the sinusoidal embedding to every token of buffer `x` and store it in `embedded`: one block per token."""
+    return Launch(
+        Kernel(embed_tokens, (FLOATS,) * 4 + (CINT,) * 2),
+        grid=(problem.batch * problem.heads * problem.seq_q,),
+        block=(THREADS,),
+        args=(x, "sin", "cos", embedded, problem.seq_q, problem.hdim),
+    )

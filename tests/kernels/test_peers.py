@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from kernels import VERSIONS, Problem, Unsupported, version
-from kernels.checking import reference
 from kernels.checking.reference import reference_of
-from kernels.peers import decode, embeddings, one_graph, pytorch, triton
+from kernels.peers import embeddings, half, one_graph, pytorch, triton
 
 BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
 OF_ROPE = [v for v in VERSIONS.values() if v.family == "rope" and (v.is_peer or v.beyond)]
@@ -67,24 +66,13 @@ def test_peers_do_the_whole_job(name: str, table: str, causal: bool, monkeypatch
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("fields", [{"seq_q": 4, "seq_k": 900}, {"seq_q": 1, "seq_k": 40, "causal": False}], ids=str)
 def test_half_precision_does_not_reach_the_angles(monkeypatch, dtype: str, fields: dict) -> None:
-    monkeypatch.setattr(decode, "_compiled", lambda function, mode: function)
+    monkeypatch.setattr(half, "_compiled", lambda function, mode: function)
     asked = problem(heads=4, kv_heads=2, dtype=dtype, **fields)
     case = reference_of(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]).to(getattr(torch, dtype)) for which in "qkv")
     exact, made = case.expected, version("torch_rope_half_one_graph")(asked).call(q, k, v).double()
     # keys that are rounded again move scores by some roundings of a score's size, which is 4 at most times 4
     assert float((made - exact).abs().max()) <= 16 * torch.finfo(q.dtype).eps * float(v.abs().max())
-
-
-def test_a_cache_of_rotated_keys_is_the_same_attention() -> None:
-    """What float64 says of keys that are rotated before, but for the newest, is what it says of raw ones."""
-    raw, asked = (problem(seq_q=1, causal=False, seq_k=40, cache=cache) for cache in ("none", "rotated"))
-    q, k, v = (torch.from_numpy(reference_of(raw, "sharp").inputs[which]).double() for which in "qkv")
-    rotated = reference.embed(raw, k, torch.arange(40))
-    held = torch.cat((rotated[:, :, :-1], k[:, :, -1:]), dim=2)
-    exact = reference.attention(raw, q, k, v)
-    torch.testing.assert_close(reference.attention(asked, q, held, v), exact, rtol=0, atol=1e-12)
-    assert (reference.attention(asked, q, k, v) - exact).abs().max() > 1e-2
 
 
 def test_only_rope_with_earlier_keys_has_a_cache() -> None:

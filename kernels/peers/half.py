@@ -1,6 +1,6 @@
-"""Decode in half precision: PyTorch compiles RoPE with its attention, and attends to keys that are rotated already.
+"""Half precision: PyTorch compiles RoPE with its attention, or before it, or attends to keys that are rotated already.
 
-Angles are float32 in both: in half precision they would be wrong from some hundred positions on.
+Angles are float32 in all: in half precision they would be wrong from some hundred positions on.
 """
 
 import torch
@@ -21,6 +21,7 @@ from .pytorch import (
     require_positions,
     rope_tables,
 )
+from .pytorch import _compiled as _compiled_embedding
 
 
 def _step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, causal: bool, offset: int) -> torch.Tensor:
@@ -66,3 +67,31 @@ peer(
 peer(
     "torch_sdpa_half_cudnn", "attention", "PyTorch SDPA, cuDNN, half precision", _sdpa_half, backend=CUDNN, beyond=True
 )
+
+
+def _rotate_halves(q: torch.Tensor, k: torch.Tensor, tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
+    rotated_q, rotated_k = _rotate_both(q.float(), k.float(), tables)
+    return rotated_q.to(q.dtype), rotated_k.to(k.dtype)
+
+
+def _rope_then_sdpa(problem: Problem, backend: str) -> Attention:
+    require(problem.dtype != "float32", "dtype", problem.dtype, "half precision", PEER_TAKES)
+    attend, embed, tables = _sdpa(problem, backend), _compiled_embedding(_rotate_halves), rope_tables(problem)
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        rotated_q, rotated_k = embed(q, k, tables(q.float()))
+        return attend(rotated_q, rotated_k, v)
+
+    return call
+
+
+for _name, _backend in (("flash", FLASH), ("cudnn", CUDNN)):
+    peer(
+        f"torch_rope_half_{_name}",
+        "rope",
+        f"Compiled RoPE in float32, then PyTorch SDPA, {_name}, half precision",
+        _rope_then_sdpa,
+        backend=_backend,
+        beyond=True,
+        compiled_embedding=True,
+    )
