@@ -1,7 +1,6 @@
 """How a figure or table is found, checked and cited: its anchor, its files, its script and rows, its BibTeX."""
 
 import functools
-import hashlib
 from html import escape
 from urllib.parse import quote
 
@@ -13,7 +12,6 @@ from ..tables.table import Table
 from .edition import LICENSE, LICENSE_URL, edition
 
 KEY = "fused-positional-embeddings"
-LONGEST = 60  # characters of an anchor in the key of an entry
 LATEX = str.maketrans({char: f"\\{char}" for char in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "\u00a0": " ",
@@ -44,7 +42,7 @@ def bibtex(anchor: str, title: str, source: Source, path: str = "") -> str:
     """
     note = "; ".join(filter(None, (anchor.replace("-", " ", 1).capitalize(), str(source), LICENSE)))
     book = f"In: {{{latex(edition().title)}}}"
-    return _entry(f"{KEY}-{_short(anchor)}", title, path, howpublished=book, note=latex(note))
+    return _entry(f"{KEY}-{anchor}", title, path, howpublished=book, note=latex(note))
 
 
 def bibtex_of_edition() -> str:
@@ -70,13 +68,6 @@ def _entry(key: str, title: str, path: str, **more: str) -> str:
     }
     lines = (f"  {name} = {{{value}}},\n" for name, value in fields.items() if value)
     return f"@misc{{{key},\n{''.join(lines)}}}"
-
-
-def _short(anchor: str) -> str:
-    """An anchor of at most LONGEST characters: of a longer one the first words, and a digest that tells it apart."""
-    if len(anchor) <= LONGEST:
-        return anchor
-    return f"{anchor[: LONGEST - 7].rsplit('-', 1)[0]}-{hashlib.sha256(anchor.encode()).hexdigest()[:6]}"
 
 
 @functools.cache

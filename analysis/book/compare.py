@@ -19,7 +19,7 @@ from kernels import VERSIONS
 from .. import findings
 from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS, UNDECIDED
-from ..evidence import Estimate, Evidence, Undecided
+from ..evidence import Estimate, Evidence
 from ..evidence.interval import TIE
 from ..evidence.origin import DECIDED, Source, measured
 from ..measure.studies import STUDIES
@@ -121,21 +121,14 @@ def side(gain: Estimate) -> str:
 
 def speedups(cards: Sequence[Evidence]) -> pd.DataFrame:
     """A row for each pair, load, head dim and card that was timed, on the GPU alone."""
-    rows = []
-    for version, baseline in pairs():
-        for load, study in LOADS.items():
-            for e in cards:
-                try:
-                    found = e.speedup(version, baseline, study, "device_warm")
-                except Undecided:
-                    continue
-                about = {"version": version, "baseline": baseline, "load": load}
-                rows += [
-                    {**about, "hdim": hdim, "card": e.slug, "speedup": gain.value, "low": gain.low, "high": gain.high}
-                    | {"side": side(gain)}
-                    for hdim, gain in found.items()
-                    if gain
-                ]
+    rows = [
+        (version, baseline, load, hdim, e.slug, gain.value, gain.low, gain.high, side(gain))
+        for version, baseline in pairs()
+        for load, study in LOADS.items()
+        for e in cards
+        for hdim, gain in e.speedup(version, baseline, study, "device_warm").items()
+        if gain
+    ]
     return pd.DataFrame(rows, columns=["version", "baseline", "load", "hdim", "card", "speedup", "low", "high", "side"])
 
 
@@ -176,13 +169,13 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
 
 def verdicts(cards: Sequence[Evidence]) -> pd.DataFrame:
     """The verdict of each claim on each card, a row a claim and a column a card. Raises: DataError."""
-    given = {e.slug: judge.recorded(e.slug) for e in cards if e.study("log")}
-    names = [claim.id for claim in judge.claims()]
-    found = {
-        slug: [mine[name][0]["verdict"] if name in mine else UNDECIDED for name in names]
-        for slug, mine in given.items()
+    given = {
+        e.slug: {name: tests[0]["verdict"] for name, tests in judge.recorded(e.slug).items()}
+        for e in cards
+        if e.study("log")
     }
-    return pd.DataFrame(found, index=pd.Index(names, name="claim_id"))
+    names = pd.Index([claim.id for claim in judge.claims()], name="claim_id")
+    return pd.DataFrame(given, index=names).fillna(UNDECIDED)
 
 
 def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:

@@ -114,11 +114,8 @@ class Study:
     @functools.cached_property
     def taken(self) -> Mapping[str, set[Problem]]:
         """By version, the problems that it takes, whether or not it runs there."""
-        taken: dict[str, set[Problem]] = {}
-        for (version, problem), rows in self._checked.items():
-            runs = any(row["status"] != "unsupported" for row in rows)
-            taken.setdefault(version, set()).update({problem} if runs else ())
-        return taken
+        by_version = self.checks.groupby("version", sort=False)
+        return {name: set(rows.loc[rows["status"] != "unsupported", "problem"]) for name, rows in by_version}
 
     # ------------------------------------------------------------ times
 

@@ -10,7 +10,7 @@ from ..evidence import Evidence
 from ..evidence.origin import counters_of
 from ..findings import AUDITED, committed
 from ..measure.studies import MAIN
-from ..models import profiles
+from ..models.profiles import BARRIER, WAITS, waits
 from ..tables.table import Missing, family_title, short
 from .style import NARROW, PALETTE, Plot, canvas, legend
 
@@ -18,37 +18,33 @@ COLOURS = ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8")
 HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
 
 
-def _profiled(e: Evidence) -> pd.DataFrame:
-    found = profiles.attention(profiles.at(profiles.launches(e.record.frame("counters")), MAIN.hdim))
-    return found[[not VERSIONS[version].fast_math for version in found["version"]]]
-
-
 def warp_waits(e: Evidence) -> Plot | Missing:
     """What a warp of every version's attention waits for at the main head dim, as shares of its time.
 
     Of the audited card where this one has counters, but not of every version that it runs.
     """
-    mine, of, audited = _profiled(e), e, committed(AUDITED)
-    if mine.empty:
+    mine, of, audited = waits(e, MAIN.hdim), e, committed(AUDITED)
+    if not mine:
         return Missing("make counters")
-    theirs = _profiled(audited)
-    if {name for name in theirs["version"] if MAIN.hdim in e.study("log").shapes(name)} - {*mine["version"]}:
+    theirs = waits(audited, MAIN.hdim)
+    if {name for name in theirs if MAIN.hdim in e.study("log").shapes(name)} - {*mine}:
         mine, of = theirs, audited
     frame = pd.DataFrame(
-        {"version": row["version"], "family": row["problem"].family, "wait": wait, "percent": 100 * share}
-        for row in mine.to_dict("records")
-        for wait, share in profiles.waits(row).items()
+        {"version": version, "family": VERSIONS[version].family, "wait": wait, "percent": 100 * share}
+        for version, shares in mine.items()
+        if not VERSIONS[version].fast_math
+        for wait, share in shares.items()
     )
     wide = frame.pivot_table(index=["family", "version"], columns="wait", values="percent", sort=False)
     families = list(dict.fromkeys(frame["family"]))
     sizes = [len(wide.loc[family]) for family in families]
-    most = int((wide.idxmax(axis="columns") == profiles.BARRIER).sum())
+    most = int((wide.idxmax(axis="columns") == BARRIER).sum())
     title, height = f"In {most} of {len(wide)} versions warps wait most at a barrier", 2.9 + 0.17 * len(wide)
     with canvas(title, len(families), height=height, width=NARROW, sharex=True, height_ratios=sizes) as (figure, axes):
         for axis, family in zip(axes, families):
             bars = wide.loc[family]
             left = pd.Series(0.0, index=bars.index)
-            for wait, colour, hatch in zip(profiles.WAITS, COLOURS, HATCHES):
+            for wait, colour, hatch in zip(WAITS, COLOURS, HATCHES):
                 if not wide[wait].any():
                     continue
                 look: dict[str, Any] = {"color": colour, "hatch": hatch, "label": wait}
@@ -68,6 +64,6 @@ def warp_waits(e: Evidence) -> Plot | Missing:
         "counters, in groups; a warp that is ready while another issues counts as one that could.",
         f"Stacked bars, one a version, of what a warp waits for at head dim {MAIN.hdim}, in percent.",
         frame,
-        counters_of(of, mine["run"]),
+        counters_of(of, of.record.frame("counters").query("study == 'log'")["run"]),
         true_of=of.card,
     )

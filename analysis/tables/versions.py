@@ -81,8 +81,8 @@ def complete(e: Evidence) -> list[Study]:
 
 def taken(study: Study, version: Version) -> list[Problem]:
     """The measured problems of a version but those that it does not take."""
-    checked = [(problem, study.check(version.id, problem)) for problem in study.problems(version.family)]
-    return [problem for problem, check in checked if check and check.status != "unsupported"]
+    mine = study.taken.get(version.id, ())
+    return [problem for problem in study.problems(version.family) if problem in mine]
 
 
 @functools.cache
@@ -174,8 +174,8 @@ def _published(e: Evidence, study: Study, version: Version, problem: Problem) ->
 
 def unmeasured(e: Evidence, version: Version) -> str:
     """What to say of a version without a time: that it is not measured, or that the card does not take it."""
-    home = next((study for study in complete(e) if study.versions(version.family)), None)
-    found = [home.known(version.id, problem) for problem in home.problems(version.family)] if home else []
+    home = next((study for study in complete(e) if study.versions(version.family)), e.study())
+    found = [home.known(version.id, problem) for problem in home.problems(version.family)]
     if found and all(each.word in REFUSED for each in found):
         return f"At the shapes of the documents it does not run on the {e.card}: {found[0].reason}."
     return f"Not measured on the {e.card} yet."
@@ -196,20 +196,17 @@ def reasons(e: Evidence, version: Version) -> tuple[list[Reason], list[Reason]]:
 
 def hazards(e: Evidence, version: Version) -> Table:
     """Declared defects of memory, and which tool saw them on the GPU."""
-    where: dict[tuple[str, str, str, str], list[str]] = {}
-    for problem, plan in planned(version.id).items():
-        for hazard in plan.hazards:
-            where.setdefault((hazard.kind, hazard.kernel, hazard.place, hazard.why), []).append(str(problem.hdim))
-    found = e.record.frame("sanitizers") if where else None
+    plans = planned(version.id).items()
+    declared = [(each.kind, each.kernel, each.place, each.why, p.hdim) for p, plan in plans for each in plan.hazards]
+    frame = pd.DataFrame(declared, columns=["kind", "kernel", "place", "why", "hdim"])
+    seen = e.record.frame("sanitizers")
+    seen = seen[seen["version"] == version.id]
     rows = []
-    for (kind, kernel, place, why), dims in where.items():
-        seen: list[str] = []
-        if found is not None:
-            alike = found[(found["version"] == version.id) & (found["finding"] == kind)]
-            alike = alike[alike["kernel"].isna() | (alike["kernel"] == kernel)]
-            seen = sorted(set(alike.loc[alike["place"].isna() | alike["place"].isin([place, "shared"]), "tool"]))
-        at = ", ".join(dict.fromkeys(dims))
-        rows.append((kind.replace("_", " "), code(kernel), code(place), escape(why), at, ", ".join(seen) or NOTHING))
+    for (kind, kernel, place, why), dims in frame.groupby(["kind", "kernel", "place", "why"], sort=False)["hdim"]:
+        alike = seen[(seen["finding"] == kind) & (seen["kernel"].isna() | (seen["kernel"] == kernel))]
+        tools = set(alike.loc[alike["place"].isna() | alike["place"].isin([place, "shared"]), "tool"])
+        told = kind.replace("_", " "), code(kernel), code(place), escape(why), ", ".join(map(str, dims.unique()))
+        rows.append((*told, ", ".join(sorted(tools)) or NOTHING))
     return Table(
         ("hazard", "kernel", "place", "why", "head dim", "seen on the GPU by"),
         rows,

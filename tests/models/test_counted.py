@@ -1,6 +1,5 @@
 """What is made of hardware counters: waits."""
 
-import math
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,8 @@ from analysis.evidence import Evidence
 from analysis.evidence.current import today
 from analysis.figures.style import Plot
 from analysis.findings import AUDITED, committed
-from analysis.measure import counters
-from analysis.measure.studies import MAIN
+from analysis.measure.studies import MAIN, STALL, STALLS
 from analysis.models import profiles
-from analysis.record import rows
 from analysis.record.files import problem_columns
 from analysis.tables.table import Missing
 from kernels import Problem
@@ -23,44 +20,43 @@ from tests.rows import append_rows
 SMALL = Problem("attention", 1, 4, seq_q=64, hdim=512)
 
 
-def put_counters(folder: Path, version: str, problem: Problem, values: dict[str, float], launch: int = 0) -> None:
-    """Counters of a launch by the names of `profiles.METRICS`."""
+def put_counters(folder: Path, version: str, problem: Problem, stalls: dict[str, float], launch: int = 0) -> None:
+    """How long a warp of a launch waits, by reason."""
     row = {"run": "1", "study": "log", "version": version, **problem_columns(problem), "launch": launch}
     row |= {"kernel": "attention", "source_hash": today(version)}
-    rows = [{**row, "metric": profiles.METRICS[name], "value": value} for name, value in values.items()]
+    rows = [{**row, "metric": STALL.format(reason), "value": value} for reason, value in stalls.items()]
     append_rows(folder / "counters.csv", "counters", rows)
 
 
-STALLS = {f"stall_{reason}": 0.0 for reason in counters.STALLS}
-IDLE = {**STALLS, "stall_selected": 1.0, "stall_barrier": 6.0, "stall_long_scoreboard": 3.0}
-UNITS = {"dram_percent": 1.0, "l2_percent": 2.0, "l1_percent": 3.0, "issue_percent": 10.0}
+NONE = dict.fromkeys(STALLS, 0.0)
+IDLE = {**NONE, "selected": 1.0, "barrier": 6.0, "long_scoreboard": 3.0}
 
 
 def test_a_warps_time_is_shared_out_among_what_it_waits_for(tmp_path: Path) -> None:
-    put_counters(tmp_path, "attention_online", SMALL, {**IDLE, "issue_percent": 40.0})
-    (launch,) = profiles.launches(rows(tmp_path, "counters")).to_dict("records")
-    shares = profiles.waits(launch)
+    folder = make(tmp_path)
+    put_counters(folder, "attention_online", SMALL, IDLE)
+    (shares,) = profiles.waits(Evidence.load(folder), 512).values()
     assert shares["other warps at a barrier"] == pytest.approx(0.6)
     assert shares["global or local memory"] == pytest.approx(0.3) and sum(shares.values()) == pytest.approx(1)
-    assert math.isnan(launch["dram_percent"])
-    every = profiles.waits({**launch, **dict.fromkeys(STALLS, 1.0)})
-    of_group = {name: len(reasons) / len(counters.STALLS) for name, reasons in profiles.WAITS.items()}
+    every = profiles.shares(dict.fromkeys(STALLS, 1.0))
+    of_group = {name: len(reasons) / len(STALLS) for name, reasons in profiles.WAITS.items()}
     assert every == pytest.approx(of_group)  # each reason counts once, in one group
 
 
 def test_of_a_call_the_last_launch_and_of_rope_the_published_rotation(tmp_path: Path) -> None:
+    folder = make(tmp_path)
     for rotary_dim in (512, 128):
         for launch in range(3):
             problem = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=rotary_dim)
-            put_counters(tmp_path, "rope_separate", problem, {"l2_percent": 100 * rotary_dim + launch}, launch)
-    found = profiles.attention(profiles.at(profiles.launches(rows(tmp_path, "counters")), 512))
-    assert list(found["l2_percent"]) == [12802.0]
-    assert profiles.at(profiles.launches(rows(tmp_path, "counters")), 2048).empty
+            barrier = float(rotary_dim == 128 and launch == 2)
+            put_counters(folder, "rope_separate", problem, {**NONE, "selected": 1.0, "barrier": barrier}, launch)
+    e = Evidence.load(folder)
+    assert profiles.waits(e, 512)["rope_separate"][profiles.BARRIER] == 0.5 and not profiles.waits(e, 2048)
 
 
 def test_counters_of_other_head_dims_than_those_shown_are_no_answer(tmp_path: Path) -> None:
     folder = make(tmp_path)
-    put_counters(folder, "attention_online", SMALL, {**IDLE, **UNITS})
+    put_counters(folder, "attention_online", SMALL, IDLE)
     e = Evidence.load(folder)
     assert figures.warp_waits(e) == Missing("make counters")
 
