@@ -70,7 +70,7 @@ def chapters() -> list[str]:
 def execute_all(e: Evidence, source: Path) -> None:
     """Execute the chapters and write the pages of the versions; figures are drawn on the way. Raises: BuildError."""
     e.record.read()
-    judge.verdicts_of(e.slug)
+    judge.recorded(e.record)
     (source / CHAPTERS).mkdir(parents=True)
     tasks: dict[str, Any] = {"pages of versions": partial(pages.write, e, source / VERSIONS)}
     for name in sorted(chapters(), key=LONGEST.__ne__):

@@ -170,7 +170,7 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
 def verdicts(cards: Sequence[Evidence]) -> pd.DataFrame:
     """The verdict of each claim on each card, a row a claim and a column a card. Raises: DataError."""
     given = {
-        e.slug: {name: tests[0]["verdict"] for name, tests in judge.recorded(e.slug).items()}
+        e.slug: {name: tests[0]["verdict"] for name, tests in judge.recorded(e.record).items()}
         for e in cards
         if e.study("log")
     }

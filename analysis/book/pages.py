@@ -92,8 +92,8 @@ def checked(e: Evidence, version: Version) -> str:
 
 
 def claims(e: Evidence, version: str) -> Table:
-    named = judge.named(e.slug)
-    return verdicts(judge.recorded(e.slug), [claim for claim in judge.claims() if version in named[claim.id]])
+    named = judge.named(e.record)
+    return verdicts(judge.recorded(e.record), [claim for claim in judge.claims() if version in named[claim.id]])
 
 
 def _words(version: Version) -> str:

@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..evidence import Estimate, Estimates, Evidence, said
+from ..evidence import Estimate, Estimates, Evidence, Known, said
+from ..evidence.known import UNDECIDED
 from ..record.files import DataError
 from ..record.published import DOCUMENTS
 
@@ -67,7 +68,6 @@ class Test:
     role: str = HEADLINE
     part: str = ""
     kind: str = ""
-    undecided: str = ""
 
     @property
     def names(self) -> frozenset[str]:
@@ -169,7 +169,7 @@ def slower(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **
 
 def undecided(says: str, why: str) -> Test:
     """A headline that nothing which is kept decides, and what would."""
-    return Test(says, undecided=why)
+    return headline(says, Estimate.none(Known(UNDECIDED, why)), least=0, unit="")
 
 
 def _test(

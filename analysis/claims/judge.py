@@ -7,7 +7,6 @@ import argparse
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..evidence import Evidence
@@ -22,7 +21,6 @@ SUBJECTS = (attention, sinusoidal, rope, validation, half)  # importing them reg
 NO_EFFECT = "there is no effect to explain"
 WIDE = "whether it is reproduced is open: the interval is too wide"
 Row = dict[str, Any]
-COLUMNS = [column.name for column in SCHEMAS["verdicts"]]
 
 
 def claims() -> list[Claim]:
@@ -88,9 +86,6 @@ def _under(condition: str, tests: Sequence[Test]) -> list[Row]:
             why = NO_EFFECT if explained == rule.NOT_SUPPORTED else "whether there is an effect is open"
             row |= {"outcome": explained, "reason": why}
         rows.append(row)
-    if headline.undecided:
-        row = {"says": headline.says, "role": HEADLINE, "part": headline.part, "place": "", "unit": "", "condition": ""}
-        rows = [{**row, "outcome": rule.UNDECIDED, "reason": headline.undecided}]
     head = {"kind": headline.kind, "given": rule.verdict(headline.kind, [row["outcome"] for row in rows])}
     return [{**row, **head} for row in (*rows, *(effect for _, effect in effects))]
 
@@ -125,9 +120,8 @@ def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
 # ---------------------------------------------------------------- all claims of a card
 
 
-def verdicts(folder: Path, chosen: Sequence[Claim] | None = None) -> list[Row]:
-    """The rows of verdicts.csv for the GPU measured in `folder`. Raises: DataError."""
-    e = Evidence.load(folder)
+def verdicts(e: Evidence, chosen: Sequence[Claim] | None = None) -> list[Row]:
+    """The rows of verdicts.csv of a card."""
     rows = []
     for claim in claims() if chosen is None else chosen:
         now, before = judge_claim(claim, e), judge_claim(claim, e.before)
@@ -136,36 +130,28 @@ def verdicts(folder: Path, chosen: Sequence[Claim] | None = None) -> list[Row]:
     return rows
 
 
-def verdicts_of(slug: str) -> list[Row]:
-    """The rows of verdicts.csv of a GPU, None where a cell is empty: as recorded, else computed from its data.
+@functools.lru_cache(maxsize=4)
+def recorded(record: Record) -> dict[str, list[Row]]:
+    """By claim, the rows of verdicts.csv of a card, None where a cell is empty: as recorded, else from its data.
 
     Recorded ones count where no file beside them was written later; those of the committed record are its tests' care.
-    Raises: DataError for an unknown GPU or a damaged file.
+    Raises: DataError for a damaged file.
     """
-    folder = gpu_folder(slug)
-    path, data = folder / "verdicts.csv", [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    if is_committed(slug) or (path in data and path.stat().st_mtime_ns >= max(p.stat().st_mtime_ns for p in data)):
-        return read_records(path, "verdicts")
-    return _computed(Record.load(folder))
+    path, data = record.folder / "verdicts.csv", [each for each in record.folder.rglob("*") if each.is_file()]
+    if is_committed(record.slug) or (
+        path in data and path.stat().st_mtime_ns >= max(p.stat().st_mtime_ns for p in data)
+    ):
+        rows = read_records(path, "verdicts")
+    else:
+        rows = [
+            {column.name: row.get(column.name) for column in SCHEMAS["verdicts"]} for row in verdicts(Evidence(record))
+        ]
+    return {name: [*tests] for name, tests in itertools.groupby(rows, key=lambda row: row["claim_id"])}
 
 
 @functools.lru_cache(maxsize=4)
-def _computed(record: Record) -> list[Row]:
-    return [{name: row.get(name) for name in COLUMNS} for row in verdicts(record.folder)]
-
-
-def recorded(slug: str) -> dict[str, list[Row]]:
-    """The tests of `verdicts_of` a GPU by claim. Raises: DataError."""
-    return {name: [*tests] for name, tests in itertools.groupby(verdicts_of(slug), key=lambda row: row["claim_id"])}
-
-
-def named(slug: str) -> Mapping[str, frozenset[str]]:
-    """By claim, the versions and the rows of published.csv that its tests name. Raises: DataError."""
-    return _named(Record.load(gpu_folder(slug)))
-
-
-@functools.lru_cache(maxsize=4)
-def _named(record: Record) -> Mapping[str, frozenset[str]]:
+def named(record: Record) -> Mapping[str, frozenset[str]]:
+    """By claim, the versions and the rows of published.csv that its tests name."""
     e = Evidence(record)
     return {claim.id: frozenset().union(*(test.names for test in claim.tests(e))) for claim in claims()}
 
@@ -176,7 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for folder in map(gpu_folder, [options.gpu] if options.gpu else known_gpus()):
         path = folder / "verdicts.csv"
-        rows = verdicts(folder)
+        rows = verdicts(Evidence.load(folder))
         write_table(path, "verdicts", rows)
         found = {row["claim_id"]: row["verdict"] for row in rows}
         counted = ", ".join(f"{list(found.values()).count(verdict)} {verdict}" for verdict in rule.VERDICTS)

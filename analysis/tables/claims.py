@@ -22,7 +22,7 @@ SIDES = {"all that stand": STANDS, "all that fall": FALLS}
 
 def summary(e: Evidence) -> Table:
     """How many claims have each verdict, and how many of these the write-up makes."""
-    given = {id: tests[0]["verdict"] for id, tests in judge.recorded(e.slug).items()}
+    given = {id: tests[0]["verdict"] for id, tests in judge.recorded(e.record).items()}
     all, own = Counter(given.values()), Counter(given.get(c.id) for c in judge.claims() if WRITE_UP in c.where)
     rows = [
         (verdict_mark(word), f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{all[word]}</a>", str(own[word]),
@@ -36,7 +36,7 @@ def summary(e: Evidence) -> Table:
 
 def ledger(e: Evidence, letter: str) -> Table:
     """The claims of a group, each with its verdict, its tests that fail, and, folded, the others."""
-    recorded = judge.recorded(e.slug)
+    recorded = judge.recorded(e.record)
     rows = []
     for claim in judge.claims():
         if claim.id.startswith(letter):
@@ -74,7 +74,7 @@ def _about(claim: Claim, e: Evidence) -> Iterable[str]:
     yield "; ".join(f"{escape(document)}: {escape(places)}" for document, places in claim.where.items())
     if claim.against:
         yield f"against {', '.join(map(to, claim.against))}"
-    if rows := judge.named(e.slug)[claim.id] - set(VERSIONS):
+    if rows := judge.named(e.record)[claim.id] - set(VERSIONS):
         yield f"printed: {', '.join(map(_printed, sorted(rows)))}"
 
 
@@ -113,7 +113,7 @@ def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[Clai
 
 def flipped(e: Evidence) -> Table | Missing:
     """The claims that the runs before the latest, where those are of the same code, give another verdict."""
-    recorded = judge.recorded(e.slug)
+    recorded = judge.recorded(e.record)
     rows = [
         (in_ledger(claim.id), escape(claim.claim), verdict_mark(tests[0]["before"]), verdict_mark(tests[0]["verdict"]))
         for claim in judge.claims()
@@ -130,7 +130,7 @@ def answers(e: Evidence, *ids: str) -> Table:
 
     A claim that is right in part has its parts, on the GPU alone.
     """
-    known, recorded = {claim.id: claim for claim in judge.claims()}, judge.recorded(e.slug)
+    known, recorded = {claim.id: claim for claim in judge.claims()}, judge.recorded(e.record)
     rows = []
     for claim in (known[name] for name in ids):
         word = recorded[claim.id][0]["verdict"] if claim.id in recorded else UNDECIDED

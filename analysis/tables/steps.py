@@ -5,21 +5,16 @@ from html import escape
 from kernels import VERSIONS, Problem, Version
 
 from ..evidence import Estimate, Evidence, Known, Study
+from ..evidence.evidence import home
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
 from ..evidence.origin import measured, published_on
-from ..measure.studies import MAIN, PHASES, STUDIES
+from ..measure.studies import MAIN, PHASES
 from ..record import published
 from ..record.text import NOTHING, factor, gained
 from .table import Table, lines, link, mark, short, small, status, why_none
 
 RIGHT = "right"
 SHOWN = {"fp16": 64}  # the head dim whose times are shown, of the other families that of `MAIN`
-
-
-def home(e: Evidence, family: str) -> str:
-    """The study that holds the documents' shapes of a family, or the first that measured it."""
-    names = ("fp16",) if family == "fp16" else ("log", *STUDIES)
-    return next((name for name in names if e.study(name).versions(family)), names[0])
 
 
 def ladder(family: str) -> list[Version]:
@@ -42,7 +37,7 @@ def problem_of(e: Evidence, name: str, study: str = "") -> Problem | None:
 
 
 def study_of(e: Evidence, name: str) -> Study:
-    return e.study("half_prompts" if name in PHASES else home(e, VERSIONS[name].family))
+    return e.study("half_prompts" if name in PHASES else home(name))
 
 
 def ceiling(e: Evidence, problem: Problem) -> float:
@@ -64,55 +59,49 @@ def steps(e: Evidence, family: str) -> Table:
         f"Published: {published.card(family)}. More: the page of each version."
     )
     header = ("version", "idea", "result", "of the ceiling", "published", "their shapes", "their load")
-    source = measured(e, home(e, family), "matched") + published_on(family)
+    source = measured(e, home(ladder(family)[0].id), "matched") + published_on(family)
     return Table(header, rows, header[3:], caption, source=source)
 
 
 def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:
-    name, base = version.id, version.baseline or ""
-    problem, loaded = problem_of(e, name), problem_of(e, name, "matched")
-    us = e.time(name, study.name, "device_warm", problem=problem)[problem] if problem else None
-    changed = name in study.stale_versions()
+    name, base, problem = version.id, version.baseline or "", problem_of(e, version.id)
+    us, gain = timed(e, name, study.name, problem)
+    speed, ms = (
+        (published.speedup(name, base, problem), published.published(name, problem)) if problem else (None, None)
+    )
+    said = lines(f"{1e3 * ms.value:,.0f} µs" if ms else "", small(factor(speed.value)) if speed else "")
     return (
-        lines(link(name, short(name)), mark("stale") if changed else ""),
+        lines(link(name, short(name)), mark("stale") if name in study.stale_versions() else ""),
         version.title,
         result(study, name),
         f"{100 * ceiling(e, problem) / us.value:.2f} %" if problem and us else NOTHING,
-        _published(name, base, problem),
-        _timed(e, name, base, study.name, problem),
-        "" if name in PHASES else _timed(e, name, base, "matched", loaded),
+        said or NOTHING,
+        _cell(us, gain),
+        "" if name in PHASES else _cell(*timed(e, name, "matched", problem_of(e, name, "matched"))),
     )
 
 
-def _published(name: str, base: str, problem: Problem | None) -> str:
+def timed(e: Evidence, name: str, study: str, problem: Problem | None) -> tuple[Estimate, Estimate]:
+    """A version's time on the GPU alone, and its speedup over its baseline."""
+    none, base = Estimate.none(Known(NOT_MEASURED)), VERSIONS[name].baseline
     if problem is None:
-        return NOTHING
-    speed, ms = published.speedup(name, base, problem), published.published(name, problem)
-    told = [f"{1e3 * ms.value:,.0f} µs" if ms else "", factor(speed.value) if speed else ""]
-    return lines(told[0], small(told[1]) if told[1] else "") or NOTHING
+        return none, none
+    us = e.time(name, study, "device_warm", problem=problem)[problem]
+    return us, e.speedup(name, base, study, "device_warm", problem=problem)[problem] if base else none
 
 
-def _timed(e: Evidence, name: str, base: str, study: str, problem: Problem | None) -> str:
-    """A time with its speedup over the baseline, or why there is none."""
-    if problem is None:
-        return small(NOT_MEASURED)
-    us: Estimate = e.time(name, study, "device_warm", problem=problem)[problem]
-    if not us:
-        return status(why_none(us))
-    gain = e.speedup(name, base, study, "device_warm", problem=problem)[problem] if base else None
-    return lines(f"{us.value:,.1f} µs", small(factor(gain.value)) if gain else "")
+def _cell(us: Estimate, gain: Estimate) -> str:
+    return lines(f"{us.value:,.1f} µs", small(factor(gain.value)) if gain else "") if us else status(why_none(us))
 
 
 def told(e: Evidence, name: str) -> str:
     """The speed of a version at their shapes in one line, as Markdown; or why it has none."""
-    version, problem = VERSIONS[name], problem_of(e, name)
-    study, base = study_of(e, name).name, version.baseline or ""
-    us = e.time(name, study, "device_warm", problem=problem)[problem] if problem else Estimate.none(Known(NOT_MEASURED))
-    if not us:
-        known = e.study(study).known(name, problem) if problem else us.why
-        why = known if known and not known.ran else why_none(us)
+    study, base, problem = study_of(e, name), VERSIONS[name].baseline or "", problem_of(e, name)
+    us, gain = timed(e, name, study.name, problem)
+    if not problem or not us:
+        known = study.known(name, problem) if problem else Known(NOT_MEASURED)
+        why = why_none(us) if known.ran else known
         return f"{link(name)}: **{why.word}**" + f", {escape(why.reason)}" * bool(why.reason) + "."
-    gain = e.speedup(name, base, study, "device_warm", problem=problem)[problem] if base else None
     if not gain:
         return f"{link(name)}: **{us.value:,.1f} µs** a call at their shapes."
     said = published.speedup(name, base, problem)

@@ -92,7 +92,7 @@ def test_all_is_printed_and_written(
     claims = judge.claims()[:4]
     given = {FIRST: ["holds", "holds", "undecided", "holds"], OTHER: ["exact", "refuted", "refuted", "in part"]}
     monkeypatch.setattr(judge, "claims", lambda: claims)
-    monkeypatch.setattr(judge, "recorded", lambda slug: {c.id: [{"verdict": v}] for c, v in zip(claims, given[slug])})
+    monkeypatch.setattr(judge, "recorded", lambda of: {c.id: [{"verdict": v}] for c, v in zip(claims, given[of.slug])})
     assert compare.main([FIRST, OTHER, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "Made-up 12.0" in printed and "gain 1.50" in printed
