@@ -18,7 +18,7 @@ from kernels import VERSIONS
 
 from .. import findings
 from ..claims import judge
-from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS, UNDECIDED
+from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
 from ..evidence import Estimate, Evidence
 from ..evidence.interval import TIE
 from ..evidence.origin import DECIDED, Source, measured
@@ -26,8 +26,8 @@ from ..measure.studies import STUDIES
 from ..record import published
 from ..record.files import ROOT, known_gpus
 from ..record.text import ratios
-from ..tables.claims import in_ledger
-from ..tables.table import Table, lines, link, ratio, small, verdict_mark
+from ..tables.claims import LEDGER
+from ..tables.table import Table, lines, link, ratio, small, to, verdict_mark
 from .notebook import badge
 
 OUT = ROOT / "_build" / "compare"
@@ -80,7 +80,7 @@ def machines(cards: Sequence[Evidence]) -> Table:
 
     columns = [about(e) for e in cards]
     rows = [(escape(name), *(_text(column[name]) for column in columns)) for name in (columns[0] if columns else ())]
-    return Table(("what", *named(cards)), rows).of(source_of(cards))
+    return Table(("what", *named(cards)), rows, source=source_of(cards))
 
 
 def _throttled(e: Evidence) -> str:
@@ -142,7 +142,7 @@ def main_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             rows.append((escape(shown[version, baseline]), load, *map(ratios, given)))
     names = named(cards)
     caption = "Speedup on the GPU alone, least to largest over the documents' head dims; above 1 is faster."
-    return Table(("compared", "load", *names), rows, names, caption).of(source_of(cards))
+    return Table(("compared", "load", *names), rows, names, caption, source=source_of(cards))
 
 
 def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
@@ -161,7 +161,7 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             rows.append((first, str(hdim), load, *told))
     caption = f"With another meaning on one card: {len(rows)} of {compared} speedups that two cards or more have."
     names = named(cards)
-    return Table(("version", "head dim", "load", *names), rows, names, caption).of(source_of(cards))
+    return Table(("version", "head dim", "load", *names), rows, names, caption, source=source_of(cards))
 
 
 # ---------------------------------------------------------------- claims and findings
@@ -175,7 +175,7 @@ def verdicts(cards: Sequence[Evidence]) -> pd.DataFrame:
         if e.study("log")
     }
     names = pd.Index([claim.id for claim in judge.claims()], name="claim_id")
-    return pd.DataFrame(given, index=names).fillna(UNDECIDED)
+    return pd.DataFrame(given, index=names)
 
 
 def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
@@ -184,10 +184,10 @@ def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     rows = []
     for name, *words in frame.itertuples():
         if len({SIDE_OF_CLAIM[word] for word in words if word not in OPEN}) > 1:
-            rows.append((in_ledger(name), escape(text[name]), *map(verdict_mark, words)))
+            rows.append((to(name, LEDGER), escape(text[name]), *map(verdict_mark, words)))
     caption = f"{len(rows)} of {len(frame)} claims."
     names = (name for name, e in zip(named(cards), cards) if e.slug in frame)
-    return Table(("claim", "what is claimed", *names), rows, caption=caption).of(DECIDED)
+    return Table(("claim", "what is claimed", *names), rows, caption=caption, source=DECIDED)
 
 
 def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
@@ -205,7 +205,7 @@ def finding_counts(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     given = frame.groupby(["card", "badge"]).size()
     rows = [(badge(word), *(str(given.get((e.slug, word), 0)) for e in cards)) for word in findings.BADGES]
     names = named(cards)
-    return Table(("findings", *names), rows, names).of(DECIDED)
+    return Table(("findings", *names), rows, names, source=DECIDED)
 
 
 def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
@@ -217,7 +217,7 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             sentence = inline(known[str(name)].home.text.removeprefix("> "))
             rows.append((f"<span class='reference-card'>{sentence}</span>", *cells))
     caption = f"Findings that differ on one of these cards: {len(rows) or 'none'}."
-    return Table(("finding", *named(cards)), rows, caption=caption).of(DECIDED)
+    return Table(("finding", *named(cards)), rows, caption=caption, source=DECIDED)
 
 
 # ---------------------------------------------------------------- the command

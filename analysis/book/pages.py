@@ -93,7 +93,7 @@ def checked(e: Evidence, version: Version) -> str:
 
 def claims(e: Evidence, version: str) -> Table:
     named = judge.named(e.record)
-    return verdicts(judge.recorded(e.record), [claim for claim in judge.claims() if version in named[claim.id]])
+    return verdicts(e, [claim for claim in judge.claims() if version in named[claim.id]])
 
 
 def _words(version: Version) -> str:

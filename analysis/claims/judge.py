@@ -138,14 +138,16 @@ def recorded(record: Record) -> dict[str, list[Row]]:
     Raises: DataError for a damaged file.
     """
     path, data = record.folder / "verdicts.csv", [each for each in record.folder.rglob("*") if each.is_file()]
-    if is_committed(record.slug) or (
-        path in data and path.stat().st_mtime_ns >= max(p.stat().st_mtime_ns for p in data)
-    ):
-        rows = read_records(path, "verdicts")
-    else:
-        rows = [
-            {column.name: row.get(column.name) for column in SCHEMAS["verdicts"]} for row in verdicts(Evidence(record))
-        ]
+    newest = max(each.stat().st_mtime_ns for each in data)
+    counts = is_committed(record.slug) or (path.exists() and path.stat().st_mtime_ns == newest)
+    found = _by_claim(read_records(path, "verdicts") if counts else [])
+    if set(found) == set(CLAIMS):
+        return found
+    names = [column.name for column in SCHEMAS["verdicts"]]
+    return _by_claim([{name: row.get(name) for name in names} for row in verdicts(Evidence(record))])
+
+
+def _by_claim(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return {name: [*tests] for name, tests in itertools.groupby(rows, key=lambda row: row["claim_id"])}
 
 

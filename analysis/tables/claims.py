@@ -8,8 +8,8 @@ from typing import Any
 from kernels import VERSIONS
 
 from ..claims import judge
-from ..claims.claim import HEADLINE, WRITE_UP, Claim
-from ..claims.rule import DEVICE, FALLS, IN_PART, IN_PROSE, MEANS, STANDS, UNDECIDED, VERDICTS
+from ..claims.claim import CLAIMS, HEADLINE, WRITE_UP, Claim
+from ..claims.rule import DEVICE, FALLS, IN_PART, IN_PROSE, MEANS, STANDS, VERDICTS
 from ..evidence import Evidence
 from ..evidence.origin import DECIDED
 from ..record import published
@@ -23,7 +23,7 @@ SIDES = {"all that stand": STANDS, "all that fall": FALLS}
 def summary(e: Evidence) -> Table:
     """How many claims have each verdict, and how many of these the write-up makes."""
     given = {id: tests[0]["verdict"] for id, tests in judge.recorded(e.record).items()}
-    all, own = Counter(given.values()), Counter(given.get(c.id) for c in judge.claims() if WRITE_UP in c.where)
+    all, own = Counter(given.values()), Counter(given[c.id] for c in judge.claims() if WRITE_UP in c.where)
     rows = [
         (verdict_mark(word), f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{all[word]}</a>", str(own[word]),
          MEANS[word])
@@ -31,42 +31,32 @@ def summary(e: Evidence) -> Table:
         if all[word]
     ]  # fmt: skip
     header = ("verdict", "claims", "the write-up's", "means")
-    return Table(header, rows, header[1:3]).of(DECIDED)
+    return Table(header, rows, header[1:3], source=DECIDED)
 
 
 def ledger(e: Evidence, letter: str) -> Table:
-    """The claims of a group, each with its verdict, its tests that fail, and, folded, the others."""
-    recorded = judge.recorded(e.record)
+    """The claims of a group, each with its verdict, its tests that fail, and, folded, the others.
+
+    Attributes hold what the reader can pick a claim by: its documents, and whether it stands or falls.
+    """
     rows = []
     for claim in judge.claims():
         if claim.id.startswith(letter):
-            tests = recorded.get(claim.id, [])
+            tests, documents = judge.recorded(e.record)[claim.id], escape("|".join(claim.where), quote=True)
+            place = f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
             about = lines(escape(claim.claim), *map(small, _about(claim, e)))
-            rows.append((_place(claim), about + _tests(tests), verdict(tests) + _side(tests)))
-    return Table(("claim", "what is claimed", "verdict"), rows).of(DECIDED)
+            sides = (name for name, words in SIDES.items() if tests[0]["verdict"] in words)
+            side = "".join(f"<span data-status='{name}'></span>" for name in sides)
+            rows.append((place, about + _tests(tests), verdict(tests) + side))
+    return Table(("claim", "what is claimed", "verdict"), rows, source=DECIDED)
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     """The verdict of a claim; under it those of its parts and conditions, where there are several."""
-    if not rows:
-        return verdict_mark(UNDECIDED)
     heads = [row for row in rows if row["role"] == HEADLINE]
     under = {", ".join(filter(None, (row["part"], row["condition"]))): row["given"] for row in heads}
     told = (small(f"{escape(where)}: {given}") for where, given in under.items() if len(under) > 1)
     return lines(verdict_mark(rows[0]["verdict"]), *told)
-
-
-def _side(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Nothing to see: by what the reader can pick all claims that stand, or fall, whatever their kind."""
-    given = rows[0]["verdict"] if rows else UNDECIDED
-    side = next((name for name, words in SIDES.items() if given in words), "")
-    return f"<span data-status='{side}'></span>" if side else ""
-
-
-def _place(claim: Claim) -> str:
-    """The address of a claim in the ledger, with what the reader can pick it by."""
-    documents = escape("|".join(claim.where), quote=True)
-    return f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
 
 
 def _about(claim: Claim, e: Evidence) -> Iterable[str]:
@@ -105,24 +95,26 @@ def _line(role: str, says: str, rule: str, outcome: str, rows: Sequence[Mapping[
     return f"<li>{escape(says)}: {escape(', '.join(dict.fromkeys(values)))} <b>{outcome}</b> {asked}</li>"
 
 
-def verdicts(recorded: Mapping[str, list[dict[str, Any]]], chosen: Iterable[Claim]) -> Table:
-    """Some claims with their verdicts (`judge.recorded`), each with a link to its place in the ledger."""
-    rows = [(in_ledger(claim.id), escape(claim.claim), verdict(recorded.get(claim.id, []))) for claim in chosen]
+def verdicts(e: Evidence, chosen: Iterable[Claim]) -> Table:
+    """Some claims with their verdicts, each with a link to its place in the ledger."""
+    recorded = judge.recorded(e.record)
+    rows = [(to(claim.id, LEDGER), escape(claim.claim), verdict(recorded[claim.id])) for claim in chosen]
     return Table(("claim", "what is claimed", "verdict"), rows)
 
 
 def flipped(e: Evidence) -> Table | Missing:
     """The claims that the runs before the latest, where those are of the same code, give another verdict."""
-    recorded = judge.recorded(e.record)
+    firsts = {name: tests[0] for name, tests in judge.recorded(e.record).items()}
     rows = [
-        (in_ledger(claim.id), escape(claim.claim), verdict_mark(tests[0]["before"]), verdict_mark(tests[0]["verdict"]))
+        (to(claim.id, LEDGER), escape(claim.claim), verdict_mark(first["before"]), verdict_mark(first["verdict"]))
         for claim in judge.claims()
-        if (tests := recorded.get(claim.id)) and tests[0]["before"] not in (None, tests[0]["verdict"])
+        if (first := firsts[claim.id])["before"] not in (None, first["verdict"])
     ]
     if not rows:
         return Missing(why="No claim has another verdict by the runs before the latest")
-    caption = f"{len(rows)} of {len(recorded)} claims have another verdict by the runs before the latest."
-    return Table(("claim", "what is claimed", "by the runs before", "now"), rows, caption=caption).of(DECIDED)
+    caption = f"{len(rows)} of {len(firsts)} claims have another verdict by the runs before the latest."
+    header = ("claim", "what is claimed", "by the runs before", "now")
+    return Table(header, rows, caption=caption, source=DECIDED)
 
 
 def answers(e: Evidence, *ids: str) -> Table:
@@ -130,22 +122,14 @@ def answers(e: Evidence, *ids: str) -> Table:
 
     A claim that is right in part has its parts, on the GPU alone.
     """
-    known, recorded = {claim.id: claim for claim in judge.claims()}, judge.recorded(e.record)
     rows = []
-    for claim in (known[name] for name in ids):
-        word = recorded[claim.id][0]["verdict"] if claim.id in recorded else UNDECIDED
-        quote = escape(claim.quote.replace("**", ""))  # the documents are Markdown
+    for claim in (CLAIMS[name] for name in ids):
+        tests = judge.recorded(e.record)[claim.id]
+        word, quote = tests[0]["verdict"], escape(claim.quote.replace("**", ""))  # the documents are Markdown
         said = lines(escape(claim.claim), small(f"“{quote}” {escape(next(iter(claim.where)))}"))
-        parts = {
-            test["part"]: IN_PROSE[test["given"]]
-            for test in recorded.get(claim.id, ())
-            if word == IN_PART and test["role"] == HEADLINE and test["condition"] in (None, "", DEVICE)
-        }
+        heads = [test for test in tests if test["role"] == HEADLINE and test["condition"] in (None, "", DEVICE)]
+        parts = {test["part"]: IN_PROSE[test["given"]] for test in heads if word == IN_PART}
         under = (small(f"{escape(part)}: {of_part}") for part, of_part in parts.items())
-        rows.append((in_ledger(claim.id), said, lines(mark(IN_PROSE[word], VERDICT_STYLE[word]), *under)))
-    return Table(("claim", "what the documents say", "answer"), rows, id=f"answers-{ids[0].lower()}").of(DECIDED)
-
-
-def in_ledger(claim: str) -> str:
-    """A link to a claim's place in the ledger, from any page."""
-    return to(claim, LEDGER)
+        rows.append((to(claim.id, LEDGER), said, lines(mark(IN_PROSE[word], VERDICT_STYLE[word]), *under)))
+    header = ("claim", "what the documents say", "answer")
+    return Table(header, rows, id=f"answers-{ids[0].lower()}", source=DECIDED)

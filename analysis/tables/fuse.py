@@ -41,4 +41,4 @@ def by_shape(e: Evidence) -> Table | Missing:
     )
     header = ("your call", "so", *COUNTS)
     source = measured(e, "map", "split_keys", "half_prompts")
-    return Table(header, rows, COUNTS, caption).of(source) if rows else Missing.study("map")
+    return Table(header, rows, COUNTS, caption, source=source) if rows else Missing.study("map")

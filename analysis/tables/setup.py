@@ -25,4 +25,5 @@ def shapes(e: Evidence) -> Table:
         f"kernels of the log. The last two columns divide them by the {AUTHORS_SMS} SMs of their card and the {sms} of "
         "this one."
     )
-    return Table(header, rows, header[1:], caption).of(computed("from the shapes and the SMs of each card"))
+    source = computed("from the shapes and the SMs of each card")
+    return Table(header, rows, header[1:], caption, source=source)

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape, unescape
 from typing import Any
 
@@ -44,9 +44,6 @@ class Table:
     caption: str = ""
     id: str = ""
     source: Source | None = None
-
-    def of(self, source: Source) -> "Table":
-        return replace(self, source=source)
 
     def plain(self) -> "Table":
         """The same without HTML, for Markdown."""

@@ -16,9 +16,8 @@ def by_card(e: Evidence) -> Table:
         "waves and V7 one, or three and two; reversed: V7 needs the wave more. 256 blocks: their shapes. SMs by "
         "NVIDIA's data sheets. Waves are computed; times were measured on the H200 and the H100 alone."
     )
-    return Table(header, [_row(e, card) for card in CARDS], header[1:], caption).of(
-        computed("from the compiler's report and the SMs of each card")
-    )
+    source = computed("from the compiler's report and the SMs of each card")
+    return Table(header, [_row(e, card) for card in CARDS], header[1:], caption, source=source)
 
 
 def _row(e: Evidence, card: Card) -> tuple[str, ...]:

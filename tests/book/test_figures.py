@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -91,7 +92,7 @@ def test_a_table_can_be_downloaded_and_cited() -> None:
     (address,) = re.findall(r"href='data:text/csv;charset=utf-8,([^']+)'", html)
     assert unquote(address).splitlines() == ['version,"time, µs"', "a_b,12.3", "c,–"]
     assert "measured on a card, run 20261122T130720Z" in unescape(html)
-    own = citing.table(table.of(origin.COUNTED), MEASURED, "x")
+    own = citing.table(replace(table, source=origin.COUNTED), MEASURED, "x")
     assert "counted in the emulator" in own and "a card" not in own
 
 
