@@ -67,8 +67,8 @@ def test(e: Evidence) -> Says:
     )
 
 
-@finding("wave-alone", """At *their load* all of V7, rotations included, is {alone:.1} as fast as the attention of the
-other path, without any.""")
+@finding("wave-alone", """At *their load* all of V7, with its rotations, is {alone:.1} as fast as the attention of the
+other path alone.""")
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
     memory = e.speedup(V7, over=f"{V7}_global_query")  # the saved buffer gains little, as the chapter says
