@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kernels import VERSIONS, Problem
 
-from ..evidence import Estimates, Evidence, every
+from ..evidence import Estimates, Evidence, NotMeasured, every
 from ..measure.studies import FUSIONS, MAIN
 from ..models.rivals import BEYOND, V8, floor, rivals
 from ..record.text import number
@@ -50,7 +50,9 @@ def costs(e: Evidence) -> Says:
 {peer:.1} as long. Beside separate kernels with the same attention V8 is {fused:.1} as fast. That is what fusing is
 worth here; the rest is a better attention kernel.""")
 def taken(e: Evidence) -> Says:
-    (peer, *_), fused, separate = rivals(e, MAIN), over(e, SEPARATE, MAIN), over(e, LOG_SEPARATE, MAIN)
+    peer, fused, separate = next(iter(rivals(e, MAIN)), None), over(e, SEPARATE, MAIN), over(e, LOG_SEPARATE, MAIN)
+    if not (peer and fused and separate):
+        raise NotMeasured("nothing was timed beside V8 at this shape")
     graph = times(Estimates({MAIN: peer.over}, "×"))
     return numbers(peer=graph, separate=separate[MAIN].value, fused=times(fused)), checks(
         peer.version.startswith("torch"), faster(graph), faster(fused), separate > fused * fused
