@@ -1,5 +1,6 @@
 """Which versions meet which problems in a study, and which timers."""
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -171,6 +172,31 @@ def _beyond() -> Iterator[Problem]:
     for causal in (False, True):
         for seq in (256, 1024, 2048, 4096):
             yield partial_rope(1, 8, seq, 128, causal)
+
+
+HELD_OUT, HELD_OUT_SEED = 40, 45
+HELD_OUT_FLOATS, HELD_OUT_FLOPS = 2**25, 2**33  # of Q, K and V together, and of both products
+
+
+def _held_out() -> Iterator[Problem]:
+    """Problems drawn at random, which no rule that chooses a shape was fitted to; sizes are log-uniform."""
+    draw, found = random.Random(HELD_OUT_SEED), 0
+
+    def size(least: int, most: int) -> int:
+        return round(least * (most / least) ** draw.random())
+
+    while found < HELD_OUT:
+        kv_heads, group, seq_k = size(1, 16), draw.choice((1, 1, 1, 2, 4)), size(16, 4096)
+        seq_q = draw.choice((1, min(size(2, 64), seq_k), size(2, seq_k), seq_k))
+        hdim = 32 * size(2, 256)
+        rotary_dim = draw.choice((hdim, hdim // 2, 32, min(128, hdim)))
+        problem = Problem(
+            "rope", size(1, 8), kv_heads * group, kv_heads, seq_q, seq_k, hdim, rotary_dim, causal=draw.random() < 0.5
+        )
+        rows = problem.heads * seq_q + 2 * kv_heads * seq_k
+        if problem.batch * rows * hdim <= HELD_OUT_FLOATS and problem.flops <= HELD_OUT_FLOPS:
+            found += 1
+            yield problem
 
 
 SMALLEST, SHORT = partial_rope(1, 4, 64, 128), partial_rope(1, 4, 64, 512)
@@ -376,6 +402,8 @@ def _studies() -> Iterator[Study]:
     yield _split_keys()
     yield _half_prompts()
     yield _prompts(everywhere)
+    against = (*FUSIONS, "rope_chunk", "rope_decode", "rope_prompt32", *ONE_GRAPH)
+    yield Study("heldout", "V8 on problems drawn at random", warm, ((against, tuple(_held_out())),))
     spanned = tuple(_map())
     short = tuple(problem for problem in spanned if problem.flops <= 4 * NAIVE_LIMIT)
     yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, spanned), ((NAIVE,), short)))
