@@ -75,7 +75,7 @@ COMMON_OPTIONS = (
 )
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) ")
 TIMEOUT = 300.0  # seconds, of one process
-PORTS = range(10_000, 60_000, 1_000)  # each the first of those of a command, and taken by it
+PORTS = range(29_000, 60_000, 1_000)  # each the first of those of a command, and taken by it
 TOGETHER = 8  # versions in a process
 MOST, ROOM = 32, 2 << 30  # processes at a time; bytes of the card's memory for each
 EXACT = "memcheck"  # leaves out the padding, so that a declared read out of bounds shows
