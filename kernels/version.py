@@ -28,27 +28,9 @@ Status = Literal["ok", "wrong"]
 HazardKind = Literal["race", "uninitialised", "out_of_bounds"]
 # A field of the problem, a limit of the GPU, or a library.
 Refusal = Literal[
-    "family",
-    "batch",
-    "kv_heads",
-    "seq_q",
-    "seq_k",
-    "hdim",
-    "rotary_dim",
-    "dtype",
-    "causal",
-    "q_offset",
-    "cache",
-    "table",
-    "elements",
-    "positions",
-    "shared_memory",
-    "capability",
-    "cluster",
-    "grid",
-    "scale",
-    "library",
-]
+    "family", "batch", "kv_heads", "seq_q", "seq_k", "hdim", "rotary_dim", "dtype", "causal", "q_offset", "cache",
+    "table", "elements", "positions", "shared_memory", "capability", "cluster", "grid", "scale", "library",
+]  # fmt: skip
 MOST_BLOCKS = {"x": 2**31 - 1, "y": 65_535, "z": 65_535}  # blocks of a grid, on every compute capability
 
 

@@ -21,29 +21,17 @@ from .triton_kernels import attend, attend_by_slices, triton
 # For head dims up to the key: BLOCK_M, BLOCK_N, num_warps, num_stages. Larger ones do not fit, or spill.
 TILES = {
     128: (
-        (16, 32, 4, 2),
-        (16, 32, 8, 1),
-        (32, 32, 8, 1),
-        (32, 32, 8, 2),
-        (64, 32, 4, 2),
-        (64, 32, 8, 2),
-        (128, 32, 8, 2),
+        (16, 32, 4, 2), (16, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 2), (64, 32, 4, 2), (64, 32, 8, 2), (128, 32, 8, 2)
     ),
     256: ((16, 16, 4, 2), (16, 16, 8, 1), (16, 32, 8, 1), (16, 32, 8, 2), (32, 32, 8, 1), (64, 16, 8, 2)),
     512: ((16, 16, 4, 2), (16, 16, 8, 1), (16, 16, 8, 2), (16, 16, 16, 1), (32, 16, 16, 1)),
     1024: ((16, 16, 8, 1), (16, 16, 16, 1)),
-}
+}  # fmt: skip
 # With slices of the head dim: BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_V, num_warps, num_stages.
 SLICES = (
-    (16, 16, 64, 64, 4, 2),
-    (16, 64, 64, 128, 4, 2),
-    (16, 32, 128, 256, 4, 2),
-    (16, 32, 128, 512, 8, 2),
-    (32, 64, 64, 128, 4, 2),
-    (64, 64, 64, 64, 4, 2),
-    (64, 64, 64, 128, 8, 2),
-    (64, 32, 64, 256, 8, 2),
-)
+    (16, 16, 64, 64, 4, 2), (16, 64, 64, 128, 4, 2), (16, 32, 128, 256, 4, 2), (16, 32, 128, 512, 8, 2),
+    (32, 64, 64, 128, 4, 2), (64, 64, 64, 64, 4, 2), (64, 64, 64, 128, 8, 2), (64, 32, 64, 256, 8, 2),
+)  # fmt: skip
 SLICE = 64  # dims; the head dim is a multiple
 MOST_KEYS = 64  # the largest BLOCK_N
 TUNED_BY = ("pairs", "programs", "seq_q", "seq_k", "q_offset", "HDIM", "CAUSAL", "MASKED", "PRECISION")
@@ -54,17 +42,9 @@ def arguments(
     problem: Problem, precision: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables
 ) -> tuple[tuple[Any, ...], dict[str, Any], torch.Tensor]:
     """Positional arguments and constants of `attend`, and the output tensor."""
-    out = torch.empty_like(q)
-    arrays = (q, k, v, out, *tables)
-    numbers = (
-        problem.rotary_dim // 2,
-        problem.heads // problem.kv_heads,
-        problem.batch * problem.heads,
-        problem.seq_q,
-        problem.seq_k,
-        problem.q_offset,
-        problem.softmax_scale * math.log2(math.e),
-    )
+    out, of = torch.empty_like(q), problem
+    counts = of.rotary_dim // 2, of.heads // of.kv_heads, of.batch * of.heads, of.seq_q, of.seq_k, of.q_offset
+    arrays, numbers = (q, k, v, out, *tables), (*counts, of.softmax_scale * math.log2(math.e))
     constants = {
         "HDIM": problem.hdim,
         "CAUSAL": problem.causal,

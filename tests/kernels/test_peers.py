@@ -75,12 +75,6 @@ def test_half_precision_does_not_reach_the_angles(monkeypatch, dtype: str, field
     assert float((made - exact).abs().max()) <= 16 * torch.finfo(q.dtype).eps * float(v.abs().max())
 
 
-def test_only_rope_with_earlier_keys_has_a_cache() -> None:
-    for fields in ({"family": "attention", "seq_q": 1, "seq_k": 9}, {"family": "rope", "rotary_dim": 4, "seq_q": 9}):
-        with pytest.raises(ValueError, match="cache is 'rotated'; it must be 'none' without"):
-            Problem(cache="rotated", **fields)
-
-
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [

@@ -8,7 +8,7 @@ from analysis.measure import on_gpu
 from analysis.measure import run as measure
 from analysis.record.files import RESOURCES
 from kernels import Problem, Unsupported, version
-from kernels.checking.check import OWN, quick_cases, supports
+from kernels.checking.check import OWN, quick_cases
 from kernels.runtime.compile import TARGETS, capability, compile_ptx, least_capability, require_target
 from kernels.runtime.probes import EMPTY
 from kernels.version import Launch, SharedLayout, Version
@@ -58,24 +58,19 @@ def test_the_status_of_a_check_is_that_of_the_kind_of_a_refusal(monkeypatch: pyt
     ("instruction", "since"),
     [
         ("cp.async.cg.shared.global [%r1], [%rd1], 16;", (8, 0)),
-        ("cp.async.wait_group 1;", (8, 0)),
         ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f0}, {%r0}, {%r1}, {%f1};", (8, 0)),
-        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r1}, {%f1};", (8, 0)),
         ("cvt.rna.tf32.f32 %r1, %f1;", (8, 0)),
         ("mbarrier.init.shared::cta.b64 [%r1], 1;", (8, 0)),
         ("cvt.rn.f16x2.e4m3x2 %r1, %rs1;", (8, 9)),
         ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 16;", (9, 0)),
         ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 16, [%r2];", (9, 0)),
         ("mov.u32 %r1, %cluster_ctarank;", (9, 0)),
-        ("mapa.shared::cluster.u32 %r1, %r2, %r3;", (9, 0)),
         ("ld.shared::cluster.b32 %r1, [%r2];", (9, 0)),
-        ("barrier.cluster.wait.acquire.aligned;", (9, 0)),
         # What compute capability 7.5 has.
         ("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0}, {%r0}, {%r1}, {%f1};", (0, 0)),
         ("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1, %r2, %r3}, [%r4];", (0, 0)),
         ("cvt.rn.f16.f32 %rs1, %f1;", (0, 0)),
         ("atom.relaxed.gpu.global.add.s32 %r1, [%rd1], 1;", (0, 0)),
-        ("shfl.sync.bfly.b32 %r1, %r2, 16, 31, -1;", (0, 0)),
     ],
 )
 def test_an_instruction_is_of_its_least_compute_capability(instruction: str, since: tuple[int, int]) -> None:
@@ -145,10 +140,3 @@ def test_a_grid_has_at_most_what_a_gpu_takes(most: tuple[int, ...], axis: str) -
     with pytest.raises(Unsupported, match=f"blocks along {axis}") as caught:
         Launch(EMPTY, tuple(size + (i == place) for i, size in enumerate(most)), (1,), ())
     assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("grid", most[place] + 1, most[place])
-
-
-def test_more_heads_than_a_grid_has_rows_are_refused_by_the_plan() -> None:
-    """So the emulator, the compiler and the GPU agree."""
-    many = Problem("attention", 1, 65_536, seq_q=1, hdim=32)
-    assert refusal_of(ASYNC[0], many).kind == "grid"
-    assert not supports(version(ASYNC[0]), many)
