@@ -36,9 +36,10 @@ def add_splits(b, state, workspace, place, row, pitches, first, stride, splits):
         at, row_at = (b.add(b.zext(x, I64), b.mul(split, b.zext(pitch, I64))) for x, pitch in
                       zip((place, row), pitches[::-1]))  # fmt: skip
         top, total = as_floats(b, load_words(b, "ld.global", b.add(maxima, b.shl(row_at, I64(3))), 2))
-        top = b.select(b.icmp_signed("<", wanted, splits), top, f32(NO_KEY))  # one that is there twice adds nothing
-        parts.append((*load_words(b, "ld.global", b.add(part, b.shl(at, I64(2))), 4), top, total))
-    return merged(b, state, [(*as_floats(b, part[:4]), *part[4:]) for part in parts])
+        new = b.icmp_signed("<", wanted, splits)  # one that is there twice adds nothing, nor infinity times 0
+        out = [b.select(new, x, i32(0)) for x in load_words(b, "ld.global", b.add(part, b.shl(at, I64(2))), 4)]
+        parts.append((*as_floats(b, out), b.select(new, top, f32(NO_KEY)), total))
+    return merged(b, state, parts)
 
 
 @op(types.void)

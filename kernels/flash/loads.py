@@ -56,6 +56,17 @@ def load_rows(rows: tuple[int, ...], chunks: int, pieces: int, size: int, how: s
     return load
 
 
+def zero_behind(rows: tuple[int, ...], chunks: int) -> Any:
+    """there(words, first, last) -> words of `load_rows`, 0 in rows behind `last`, as 0 times infinity is NaN."""
+
+    @op(words(len(rows) * chunks * 4))
+    def there(b, loaded, first, last):
+        inside = [b.icmp_signed("<=", b.add(first, i32(row)), last) for row in rows]
+        return [b.select(inside[i // (4 * chunks)], word, i32(0)) for i, word in enumerate(loaded)]
+
+    return there
+
+
 def beyond(shape: Shape, b: Any, chunk: Any, number: int) -> Any:
     """Whether a lane's chunk lies behind hdim; None where none does."""
     if shape.dims == shape.hdim:

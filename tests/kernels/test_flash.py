@@ -1,5 +1,6 @@
 """Kernels of kernels/flash in the emulator: values against float64, races where an order is taken away, refusals."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -159,6 +160,40 @@ def test_growing_scores_and_any_order_of_warps_change_nothing(kernel: str, sizes
     """Scores that grow along the keys make every tile rescale what came before."""
     for seed in range(2):
         assert_right(kernel, problem_of(kernel, **sizes), sharp=8, seed=seed)
+
+
+LAST_KEYS: list[tuple[str, Sizes, bool]] = [  # and whether the sequence has a length of its own
+    *(("decode", {"dtype": dtype, "heads": heads, "hdim": hdim, "rotary_dim": 32}, own)
+      for dtype, heads, hdim, own in (
+          ("float32", 1, 64, False), ("float32", 4, 128, True), ("float16", 2, 96, False), ("float16", 2, 256, True),
+          ("bfloat16", 4, 64, True), ("float16", 8, 128, False))),
+    ("chunk", {}, False), ("chunk", {"hdim": 128, "rotary_dim": 0, "heads": 4}, True), ("mma", {}, False),
+    ("mma", {"hdim": 128}, True), ("wgmma", {}, False), ("parts", {}, False), ("parts", {"hdim": 256}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "sizes", "own"), LAST_KEYS, ids=str)
+def test_infinity_and_nan_in_the_last_value_reach_their_own_dims_alone(kernel: str, sizes: Sizes, own: bool) -> None:
+    """The last tile of keys is not whole, and NaN lies behind its last key."""
+    problem = problem_of(kernel, **{"seq_k": 77} | sizes)
+    inputs = drawn(problem, None if kernel == "parts" else 100)
+    last, options, how = problem.seq_k - 1, {"sms": 20} if kernel in ("decode", "chunk") else {}, {}
+    if kernel != "parts":
+        options["capacity"] = 100
+    if own:
+        how["lengths"] = options["lengths"] = np.array([74], np.int32)
+        last = 73
+        inputs["k"][..., 74:, :] = inputs["v"][..., 74:, :] = math.nan
+    expected = exact(problem, inputs, **how)
+    bound = (4 if kernel == "chunk" else 1) * allowed(problem, inputs, expected, **how)
+    inputs["v"][..., last, :2] = torch.tensor([math.inf, math.nan])
+    plan = PLANS[kernel](problem, **options)
+    made, findings = output(plan, inputs)
+    assert not findings and made[..., 1].isnan().all() and float((made - expected)[..., 2:].abs().max()) <= bound
+    if "decode_mma" in plan.launches[0].kernel.name:  # what rounding a weight lost may be negative, or 0
+        assert not made[..., 0].isfinite().any()
+    else:
+        assert made[..., 0].isposinf().all()
 
 
 def test_a_position_outside_of_the_tables_makes_nan_and_never_a_wrong_number() -> None:

@@ -49,8 +49,18 @@ def key_offsets(keys: int) -> list[int]:
     return [8 * j + i for j in range(keys // 8) for i in range(2)]
 
 
-def scores(shape: ChunkShape) -> Any:
-    """dots(shared, query, key, lane) -> scores, row by row; the warp's rows begin at floats `query` and `key`."""
+def remainders(b: Any, x: Any, high: Any) -> tuple[Any, Any]:
+    """(second, third) parts of a float32 up to FACTOR_BOUND: all its bits with `high`; finite of any other."""
+    rest = b.fsub(pure(b, "min.xorsign.abs.f32 $0, $1, $2;", "=f,f,f", FLOAT, x, f32(FACTOR_BOUND)), high)
+    second = b.bitcast(b.and_(b.bitcast(rest, I32), i32(KEEP)), FLOAT)
+    return second, b.fsub(rest, second)
+
+
+def scores(shape: ChunkShape, exact: bool = False) -> Any:
+    """dots(shared, query, key, lane) -> scores, row by row; the warp's rows begin at floats `query` and `key`.
+
+    exact: of three parts, as a score of 10^6 needs all bits of its factors; else of two, those of keys truncated.
+    """
     tiles, pitch = shape.warp_keys // 8, shape.key_pitch
 
     @op(floats(4 * tiles))
@@ -59,21 +69,26 @@ def scores(shape: ChunkShape) -> Any:
         query, key = (at_float(b, shared, b.add(each, place)) for each in (query, key))
         high, low, other = ([[f32(0.0)] * 4 for _ in range(tiles)] for _ in range(3))
         for step in range(shape.hdim // 16):
-            q = [
-                split(b, x, FACTOR_BOUND)
-                for half in range(2)
-                for x in load_floats(b, query, 4, 4 * (16 * step + 8 * half * pitch))
-            ]
+            given = [x for half in range(2) for x in load_floats(b, query, 4, 4 * (16 * step + 8 * half * pitch))]
+            q = [split(b, x, FACTOR_BOUND) for x in given]
+            q_more = [remainders(b, x, part[0]) for x, part in zip(given, q)] if exact else []
             for tile in range(tiles):
                 x = load_floats(b, key, 4, 4 * (16 * step + 8 * tile * pitch))
-                k = [split(b, value, FACTOR_BOUND, rounded=False) for value in x]
+                k = [split(b, value, FACTOR_BOUND, rounded=exact) for value in x]
+                k_more = [remainders(b, value, part[0]) for value, part in zip(x, k)] if exact else []
                 large = [f32(0.0)] * 4
                 for i in (0, 2):
                     a = [[q[at][part] for at in (i, 4 + i, i + 1, 5 + i)] for part in range(2)]
                     terms = [[k[i + j][part] for j in range(2)] for part in range(2)]
                     large = mma(b, a[0], terms[0], large)
                     low[tile] = mma(b, a[1], terms[0], low[tile])
-                    other[tile] = mma(b, a[0], terms[1], other[tile])
+                    if not exact:
+                        other[tile] = mma(b, a[0], terms[1], other[tile])
+                        continue
+                    a_more = [[q_more[at][part] for at in (i, 4 + i, i + 1, 5 + i)] for part in range(2)]
+                    more = [[k_more[i + j][part] for j in range(2)] for part in range(2)]
+                    for left, right in ((a[0], terms[1]), (a_more[0], more[0]), (a_more[1], terms[0]), (a[0], more[1])):
+                        low[tile] = mma(b, left, right, low[tile])
                 high[tile] = [b.fadd(x, y) for x, y in zip(high[tile], large)]
         total = [[b.fadd(x, b.fadd(y, z)) for x, y, z in zip(*each)] for each in zip(high, low, other)]
         return [each[2 * row + i] for row in range(2) for each in total for i in range(2)]

@@ -33,7 +33,6 @@ from ..tiles import (
     launch_dependents,
     load_floats,
     op,
-    smaller,
     store_floats,
 )
 from .shape import FRAGMENT_ROWS, ChunkShape
@@ -47,13 +46,13 @@ def wait_copies(b):
     _asm(b, "cp.async.wait_all;", "~{memory}", VOID, [])
 
 
-def _copy(b: Any, target: Any, offset: int, row: Any, pieces: list[Any]) -> None:
-    """Start to copy 16 bytes of a row, in one piece or two."""
+def _copy(b: Any, target: Any, offset: int, row: Any, pieces: list[Any], inside: Any) -> None:
+    """Start to copy 16 bytes of a row, in one piece or two; zeros where the row is not `inside`."""
     size = BYTES // len(pieces)
-    how = "cg" if size == BYTES else "ca"
+    how, used = "cg" if size == BYTES else "ca", b.select(inside, i32(size), i32(0))
     for number, piece in enumerate(pieces):
-        text = f"cp.async.{how}.shared.global [$0+{offset + size * number}], [$1], {size};"
-        _asm(b, text, "r,l,~{memory}", VOID, [target, b.add(row, b.zext(piece, I64))])
+        text = f"cp.async.{how}.shared.global [$0+{offset + size * number}], [$1], {size}, $2;"
+        _asm(b, text, "r,l,r,~{memory}", VOID, [target, b.add(row, b.zext(piece, I64)), used])
 
 
 def _inside(b: Any, row: Any, offset: int, rows: int, step: int) -> Any:
@@ -65,7 +64,7 @@ def _inside(b: Any, row: Any, offset: int, rows: int, step: int) -> Any:
 def copy_tile(shape: ChunkShape, pitch: int) -> Any:
     """copy(shared, index, pointer, first, last, row_pitch, columns, row, chunk): a thread's chunks of a tile of keys.
 
-    Rows min(first + row, last), and every row_step-th, to rows `pitch` floats apart from float `index` on.
+    Rows first + row, and every row_step-th, to rows `pitch` floats apart from float `index` on; zeros behind `last`.
     """
     step, rows = shape.row_step, shape.batch
 
@@ -75,9 +74,9 @@ def copy_tile(shape: ChunkShape, pitch: int) -> Any:
         wide = b.zext(b.shl(row_pitch, i32(2)), I64)
         for offset in range(0, rows, step):
             with _inside(b, row, offset, rows, step):
-                place = smaller(b, b.add(first, b.add(row, i32(offset))), last)
+                place = b.add(first, b.add(row, i32(offset)))
                 source = b.add(pointer, b.mul(b.zext(place, I64), wide))
-                _copy(b, target, 4 * pitch * offset, source, columns)
+                _copy(b, target, 4 * pitch * offset, source, columns, b.icmp_signed("<=", place, last))
 
     return copy
 
@@ -111,7 +110,7 @@ def stage_queries(shape: ChunkShape) -> tuple[Any, Any]:
     @op(types.void)
     def copy_row(b, shared, pointer, columns, row, chunk):
         target = at_float(b, shared, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2))))
-        _copy(b, target, 4 * at, pointer, columns)
+        _copy(b, target, 4 * at, pointer, columns, b.icmp_signed("==", row, row))
 
     @op(types.void)
     def embed_row(b, shared, state, rotation, batch, place, scale, row, chunk):

@@ -18,7 +18,7 @@ from ..atoms.fma import atoms as fma_atoms
 from ..atoms.mma import atoms as mma_atoms
 from ..embed import begin, pairs_of, rotate, turns
 from ..epilogue import finish, store_statistics
-from ..loads import columns, load_rows
+from ..loads import columns, load_rows, zero_behind
 from ..mask import bounds_of, mask
 from ..schedule import DecodeShape, Shape, block_of, query_of
 from ..softmax import NO_KEY, lane_sum, update
@@ -72,6 +72,7 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
     offsets, size = tuple(shape.row_step * i for i in range(shape.batch_rows)), shape.element.size
     load_k = load_rows(offsets, shape.chunks, 1 + shape.half_split, size)
     load_v = load_rows(atoms.values, atoms.value_chunks, 1, size)
+    there = zero_behind(atoms.values, atoms.value_chunks)
     key_places = columns(shape, shape.chunks, lanes, shape.half_split)
     value_places = columns(shape, atoms.value_chunks, atoms.value_lanes, False)
     no_k, no_v = zero_words(4 * shape.chunks * len(offsets)), zero_words(4 * atoms.value_chunks * len(atoms.values))
@@ -118,6 +119,8 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
                     k_words = load_k(k, after + slot, end - 1, tensors.k_row, key_at)
             scores = seen(score(shared, warp, lane, taken), base + key, both)
             p, row_max, row_sum, acc = softmax(scores, row_max, row_sum, acc, lane)
+            if base + batch_keys > end:
+                v_words = there(v_words, base + value_slot, end - 1)
             acc = weigh(shared, warp, lane, acc, v_words, p)
             if ahead:
                 if after < end:

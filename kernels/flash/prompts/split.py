@@ -63,7 +63,7 @@ class Prompt32Shape(Shape):
     embedding: str = "rates"
     half_split: bool = False
 
-    dtype = "float32"
+    dtype, exact_rows = "float32", True
     row_step = property(lambda self: SPLIT_THREADS // self.row_chunks)
 
     @property
