@@ -7,8 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ..device.asm import _asm
-from .tiles import BYTES, FLOAT, I32, as_floats, as_words, i32, pure
+from .tiles import BYTES, FLOAT, I32, as_floats, as_words, asm, i32, pure
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,9 @@ class Dtype:
             "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
         )
         constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
-        made = _asm(b, text, constraints, ir.LiteralStructType([FLOAT] * 4), [*a_, *b_, *c])
+        made = asm(b, text, constraints, ir.LiteralStructType([FLOAT] * 4), [*a_, *b_, *c])
         return [b.extract_value(made, i) for i in range(4)]
 
 
 DTYPES = {each.name: each for each in (Dtype("float32", 4), Dtype("float16", 2, "f16"), Dtype("bfloat16", 2, "bf16"))}
+HALF = DTYPES["float16"]

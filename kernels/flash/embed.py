@@ -16,10 +16,9 @@ from typing import Any
 
 from ..device import mark
 from ..device.angle import COS_PI, ROUND, SIN_PI
-from ..device.asm import _asm
 from .args import Rotation
 from .schedule import Shape
-from .tiles import FLOAT, I32, I64, VOID, as_floats, f32, floats, i32, load_words, negate, op, pure, smaller
+from .tiles import FLOAT, I32, I64, VOID, as_floats, asm, f32, floats, i32, load_words, negate, op, pure, smaller
 
 MOST_POSITIONS = 2**20  # as exact as `device.angle.sincospi`
 
@@ -37,7 +36,7 @@ def rotate(b: Any, x: Sequence[Any], turn: Sequence[Any], pairs: Sequence[tuple[
     for number, (low, high) in enumerate(pairs):
         cos, sin = turn[2 * number : 2 * number + 2]
         if mark.enabled():
-            _asm(b, "mark.rotation;", "", VOID, [])
+            asm(b, "mark.rotation;", "", VOID, [])
         y[low] = b.fma(x[low], cos, negate(b, b.fmul(x[high], sin)))
         y[high] = b.fma(x[low], sin, b.fmul(x[high], cos))
     return y

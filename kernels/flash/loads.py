@@ -6,7 +6,7 @@ Keys and queries with half-split RoPE come as two pieces of 8 bytes, a half from
 from typing import Any
 
 from .schedule import Shape
-from .tiles import BYTES, I64, i32, ints, load_words, op, smaller, words
+from .tiles import BYTES, I64, VOID, asm, i32, ints, load_words, op, smaller, words
 
 STREAM = "ld.global.nc.L1::no_allocate"
 
@@ -54,6 +54,13 @@ def load_rows(rows: tuple[int, ...], chunks: int, pieces: int, size: int, how: s
         return loaded
 
     return load
+
+
+def copy_async(b: Any, target: Any, offset: int, source: Any, inside: Any, size: int = BYTES) -> None:
+    """Start to copy `size` bytes to shared memory (cp.async); zeros where they are not `inside`, and nothing is read."""
+    how, used = "cg" if size == BYTES else "ca", b.select(inside, i32(size), i32(0))
+    text = f"cp.async.{how}.shared.global [$0+{offset}], [$1], {size}, $2;"
+    asm(b, text, "r,l,r,~{memory}", VOID, [target, source, used])
 
 
 def zero_behind(rows: tuple[int, ...], chunks: int) -> Any:

@@ -8,6 +8,7 @@ from numba import cuda, float32
 
 from ..device.cint import cint
 from .schedule import Shape, query_of
+from .softmax import FULL_MASK
 from .tiles import FLOAT, f32, floats, i32, negate, op
 
 LOG2_E = math.log2(math.e)
@@ -54,3 +55,24 @@ def mask(shape: Shape, rows: int, keys: Sequence[int]) -> Any:
         return made
 
     return masked
+
+
+def key_offsets(keys: int) -> list[int]:
+    """Of a lane's scores of a row in fragments of tensor cores, from key 2m on, m = lane % 4."""
+    return [8 * j + i for j in range(keys // 8) for i in range(2)]
+
+
+def mask_tile(shape: Shape, keys: int) -> Any:
+    """seen(scores, key, lane, bounds): `mask` of two rows and `keys` keys from `key` on, where one has to be."""
+    masked, alibi = mask(shape, 2, key_offsets(keys)), shape.embedding == "alibi"
+
+    @cuda.jit(device=True, forceinline=True)
+    def seen(scores, key, lane, bounds):
+        beyond = (key + keys > bounds[0][0]) or (key + keys > bounds[1][0])
+        if alibi:
+            beyond = True
+        if cuda.any_sync(FULL_MASK, beyond):
+            scores = masked(scores, key + 2 * (lane & 3), bounds)
+        return scores
+
+    return seen

@@ -15,6 +15,7 @@ from .tiles import any_lane, exp2, f32, floats, maximum, negate, op, shuffle, wh
 NO_KEY = -1e30
 SLACK = 8.0
 FULL_MASK = 0xFFFFFFFF
+QUAD = (1, 2)  # masks of the lanes that share a row in fragments of tensor cores
 
 
 def masks_of(low: int, high: int) -> list[int]:
@@ -71,6 +72,27 @@ def update(sets: int, each: int, masks: Sequence[int], size: int, rescale: Any) 
     return updated
 
 
+def row_top(b: Any, scores: Sequence[Any], masks: Sequence[int]) -> Any:
+    """The largest score of a row, in four chains, over the lanes that share it."""
+    parts = list(scores[:4])
+    for i, score in enumerate(scores[4:]):
+        parts[i % 4] = maximum(b, parts[i % 4], score)
+    while len(parts) > 1:
+        parts = [maximum(b, *parts[i : i + 2]) for i in range(0, len(parts), 2)]
+    top = parts[0]
+    for mask in masks:
+        top = maximum(b, top, shuffle(b, "bfly", top, mask))
+    return top
+
+
+def row_total(b: Any, weights: Sequence[Any]) -> Any:
+    """The sum of a lane's weights of a row, in two chains."""
+    parts = list(weights[:2])
+    for i, weight in enumerate(weights[2:]):
+        parts[i % 2] = b.fadd(parts[i % 2], weight)
+    return b.fadd(*parts)
+
+
 def step(each: int, masks: Sequence[int]) -> tuple[Any, Any]:
     """For two rows a lane, of raw scores that a positive scale multiplies: (tops, weigh).
 
@@ -80,28 +102,16 @@ def step(each: int, masks: Sequence[int]) -> tuple[Any, Any]:
 
     @op(floats(2))
     def tops(b, scores, row_max, scale):
-        found = []
-        for row in range(2):
-            parts = scores[each * row : each * row + 4]
-            for i, score in enumerate(scores[each * row + 4 : each * (row + 1)]):
-                parts[i % 4] = maximum(b, parts[i % 4], score)
-            top = maximum(b, maximum(b, parts[0], parts[1]), maximum(b, parts[2], parts[3]))
-            for mask in masks:
-                top = maximum(b, top, shuffle(b, "bfly", top, mask))
-            found.append(maximum(b, row_max[row], b.fmul(top, scale)))
-        return found
+        rows = (row_top(b, scores[each * row : each * (row + 1)], masks) for row in range(2))
+        return [maximum(b, old, b.fmul(top, scale)) for old, top in zip(row_max, rows)]
 
     @op(floats(2 * each + 4))
     def weigh(b, scores, old, new, row_sum, scale):
         less = [negate(b, top) for top in new]
         weights = [exp2(b, b.fma(score, scale, less[i // each])) for i, score in enumerate(scores)]
         factors = [exp2(b, b.fsub(x, y)) for x, y in zip(old, new)]
-        sums = []
-        for row in range(2):
-            parts = weights[each * row : each * row + 2]
-            for i, weight in enumerate(weights[each * row + 2 : each * (row + 1)]):
-                parts[i % 2] = b.fadd(parts[i % 2], weight)
-            sums.append(b.fma(row_sum[row], factors[row], b.fadd(*parts)))
+        totals = (row_total(b, weights[each * row : each * (row + 1)]) for row in range(2))
+        sums = [b.fma(old, factor, total) for old, factor, total in zip(row_sum, factors, totals)]
         return [*weights, *sums, *factors]
 
     return tops, weigh

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.cuda.extending import intrinsic
 
-from ..device.asm import _asm
+from ..device.asm import _asm as asm
 from ..device.cint import CINT
 
 FLOAT, I32, I64, VOID = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.VoidType()
@@ -64,13 +64,13 @@ def shuffle(b: Any, mode: str, x: Any, lane: Any) -> Any:
     """`shfl.sync` of all lanes: "bfly" takes a mask, "idx" a lane; an int, or an i32 known at run time."""
     if isinstance(lane, int):
         lane = i32(lane)
-    return _asm(b, f"shfl.sync.{mode}.b32 $0, $1, $2, 31, -1;", "=f,f,r", FLOAT, [x, lane])
+    return asm(b, f"shfl.sync.{mode}.b32 $0, $1, $2, 31, -1;", "=f,f,r", FLOAT, [x, lane])
 
 
 def any_lane(b: Any, condition: Any) -> Any:
     """Whether a condition holds in any lane of the warp."""
     text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; vote.sync.any.pred p, p, -1; selp.b32 $0, 1, 0, p; }"
-    return b.trunc(_asm(b, text, "=r,r", I32, [b.zext(condition, I32)]), ir.IntType(1))
+    return b.trunc(asm(b, text, "=r,r", I32, [b.zext(condition, I32)]), ir.IntType(1))
 
 
 def where(b: Any, condition: Any, emit: Callable[[], Sequence[Any]], otherwise: Sequence[Any]) -> list[Any]:
@@ -98,7 +98,7 @@ def load_words(b: Any, how: str, address: Any, count: int, offset: int = 0) -> l
     vector, names = (f".v{count}", f"{{{names}}}") if count > 1 else ("", names)
     where = "r" if address.type == I32 else "l"
     text = f"{how}{vector}.b32 {names}, [${count}+{offset}];"
-    loaded = _asm(b, text, ",".join(["=r"] * count + [where, "~{memory}"]), kind, [address])
+    loaded = asm(b, text, ",".join(["=r"] * count + [where, "~{memory}"]), kind, [address])
     return [b.extract_value(loaded, i) for i in range(count)] if count > 1 else [loaded]
 
 
@@ -109,14 +109,14 @@ def store_words(b: Any, how: str, address: Any, values: Sequence[Any], offset: i
     vector, names = (f".v{count}", f"{{{names}}}") if count > 1 else ("", names)
     where = "r" if address.type == I32 else "l"
     text = f"{how}{vector}.b32 [$0+{offset}], {names};"
-    _asm(b, text, ",".join([where] + ["r"] * count + ["~{memory}"]), VOID, [address, *values])
+    asm(b, text, ",".join([where] + ["r"] * count + ["~{memory}"]), VOID, [address, *values])
 
 
 def ldmatrix(b: Any, address: Any, offset: int = 0, transposed: bool = False) -> list[Any]:
     """Four 8 x 8 matrices of halves in shared memory; lane l gives the address of row l % 8 of matrix l // 8."""
     how = ".trans" * transposed
     text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0, $1, $2, $3}}, [$4+{offset}];"
-    made = _asm(b, text, "=r,=r,=r,=r,r,~{memory}", ir.LiteralStructType([I32] * 4), [address])
+    made = asm(b, text, "=r,=r,=r,=r,r,~{memory}", ir.LiteralStructType([I32] * 4), [address])
     return [b.extract_value(made, i) for i in range(4)]
 
 
@@ -235,20 +235,20 @@ def store_shared(count: int) -> Any:
 
 
 def sync_warp(b: Any) -> None:
-    _asm(b, "bar.warp.sync -1;", "~{memory}", VOID, [])
+    asm(b, "bar.warp.sync -1;", "~{memory}", VOID, [])
 
 
 def sync_block(b: Any) -> None:
-    _asm(b, "bar.sync 0;", "~{memory}", VOID, [])
+    asm(b, "bar.sync 0;", "~{memory}", VOID, [])
 
 
 @op(types.void)
 def launch_dependents(b):
     """Let the next launch begin (programmatic dependent launch); `wait_for_launch` there waits for all of this one."""
-    _asm(b, "griddepcontrol.launch_dependents;", "~{memory}", VOID, [])
+    asm(b, "griddepcontrol.launch_dependents;", "~{memory}", VOID, [])
 
 
 @op(types.void)
 def wait_for_launch(b):
     """Wait until the launch before is complete and its writes are visible."""
-    _asm(b, "griddepcontrol.wait;", "~{memory}", VOID, [])
+    asm(b, "griddepcontrol.wait;", "~{memory}", VOID, [])

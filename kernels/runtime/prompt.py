@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ..constants import require
-from ..flash.prompts.phases import WgmmaShape
 from ..flash.prompts.plan import Prompt, chosen, require_prompt, shape_of
+from ..flash.prompts.shapes import WgmmaShape
 from ..version import Launch
 from . import gpu
 from .arguments import Settled, Tensors

@@ -21,7 +21,8 @@ from kernels.flash.decode.kernel import decode_kernel
 from kernels.flash.prompts import plan as prompt_plan
 from kernels.flash.prompts.float32 import prompt32_kernel
 from kernels.flash.prompts.mma import prompt_kernel
-from kernels.flash.prompts.split import Prompt32Shape, split_kernel
+from kernels.flash.prompts.shapes import Prompt32Shape
+from kernels.flash.prompts.split import split_kernel
 from kernels.flash.prompts.wgmma import wgmma_kernel
 from kernels.runtime.compile import assemble, compile_ptx, resources
 from kernels.version import Kernel, Launch, Plan, Unsupported

@@ -12,6 +12,7 @@ from numba import cuda, types
 from ..embed import pairs_of, rotate, state_size, turns
 from ..loads import beyond
 from ..schedule import Atoms, DecodeShape
+from ..softmax import QUAD
 from ..tiles import (
     I32,
     as_words,
@@ -32,7 +33,6 @@ from ..tiles import (
 )
 
 VALUE_ROWS = (0, 1, 8, 9)  # of lane m, from 2 m on: those of its A fragments
-MASKS = (1, 2)  # of the lanes that share a row of scores
 
 
 @op(ints(4))
@@ -213,6 +213,6 @@ def atoms(shape: DecodeShape) -> Atoms:
         return chunk
 
     return Atoms(
-        VALUE_ROWS, halves, 8, VALUE_ROWS, MASKS, 16 * halves * shape.sets, rescale(shape), place,
+        VALUE_ROWS, halves, 8, VALUE_ROWS, QUAD, 16 * halves * shape.sets, rescale(shape), place,
         store_queries(shape), prepare, store_keys(shape), scores(shape), accumulate(shape), store_sums(shape),
     )  # fmt: skip

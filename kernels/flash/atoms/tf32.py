@@ -13,10 +13,9 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ...device.asm import _asm
 from ...device.tensor import FACTOR_BOUND, VALUE_BOUND
 from ..chunks.shape import ChunkShape
-from ..tiles import FLOAT, I32, as_words, at_float, f32, floats, i32, load_floats, op, pure, store_words
+from ..tiles import FLOAT, I32, as_words, asm, at_float, f32, floats, i32, load_floats, op, pure, store_words
 
 ROUND, KEEP = 0x1000, 0xFFFFE000  # half a unit in the last place of TF32, and the mask of its bits
 
@@ -40,13 +39,8 @@ def mma(b: Any, a_: Sequence[Any], b_: Sequence[Any], c: Sequence[Any]) -> list[
         "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
     )
     constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
-    made = _asm(b, text, constraints, ir.LiteralStructType([FLOAT] * 4), [*as_words(b, [*a_, *b_]), *c])
+    made = asm(b, text, constraints, ir.LiteralStructType([FLOAT] * 4), [*as_words(b, [*a_, *b_]), *c])
     return [b.extract_value(made, i) for i in range(4)]
-
-
-def key_offsets(keys: int) -> list[int]:
-    """Of a lane's scores of a row, from key 2m of the warp's on."""
-    return [8 * j + i for j in range(keys // 8) for i in range(2)]
 
 
 def remainders(b: Any, x: Any, high: Any) -> tuple[Any, Any]:
@@ -125,10 +119,6 @@ def accumulate(shape: ChunkShape) -> Any:
         return acc
 
     return add
-
-
-def rescale(b: Any, acc: Sequence[Any], factors: Sequence[Any], lane: Any) -> list[Any]:
-    return [b.fmul(x, factors[i >> 1 & 1]) for i, x in enumerate(acc)]
 
 
 def store_sums(shape: ChunkShape) -> Any:

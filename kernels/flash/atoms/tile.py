@@ -4,19 +4,15 @@ Lane l is (g, m) = (l // 4, l % 4); it holds rows g and g + 8. Scores and weight
 8j + 2m + 1 of each j in turn; accumulators tile by tile of 8 dims, four each: (g, 2m), (g, 2m + 1), and those of g + 8.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from numba import types
 
-from ..prompts.phases import FRAGMENT_ROWS, SLAB_ROW, PromptShape, bytes_at
-from ..tiles import as_words, f32, floats, i32, ldmatrix, load_words, op, shuffle, store_words, words
+from ..prompts.shapes import FRAGMENT_ROWS, SLAB_ROW, PromptShape
+from ..tiles import as_words, at_float, f32, floats, i32, ldmatrix, load_words, op, shuffle, store_words, words
 
 STEP = 16  # terms of a product
-
-
-def key_offsets(keys: int) -> list[int]:
-    """Of a lane's scores of a row, from key 2m of the tile on."""
-    return [8 * j + i for j in range(keys // 8) for i in range(2)]
 
 
 def _steps(b: Any, base: Any, row: Any, chunk: Any) -> list[Any]:
@@ -39,7 +35,7 @@ def query_fragments(shape: PromptShape) -> Any:
     def load(b, shared, index, row, lane):
         low, third, fourth = _quarter(b, lane)
         row = b.add(row, b.add(b.shl(third, i32(3)), low))
-        places = _steps(b, bytes_at(b, shared, index), row, fourth)
+        places = _steps(b, at_float(b, shared, index), row, fourth)
         fragments = [ldmatrix(b, places[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
         return [word for fragment in fragments for word in fragment]
 
@@ -54,7 +50,7 @@ def scores(shape: PromptShape) -> Any:
     def dots(b, shared, index, first, queries, lane):
         low, third, fourth = _quarter(b, lane)
         row = b.add(first, b.add(b.shl(fourth, i32(3)), low))
-        places = _steps(b, bytes_at(b, shared, index), row, third)
+        places = _steps(b, at_float(b, shared, index), row, third)
         total = [[f32(0.0)] * 4 for _ in range(keys // 8)]
         for step in range(shape.hdim // STEP):
             for pair in range(keys // STEP):
@@ -77,7 +73,7 @@ def accumulate(shape: PromptShape) -> Any:
     def add(b, shared, index, first, weights, acc, lane):
         low, third, fourth = _quarter(b, lane)
         row = b.add(first, b.add(b.shl(third, i32(3)), low))
-        places = _steps(b, bytes_at(b, shared, index), row, fourth)
+        places = _steps(b, at_float(b, shared, index), row, fourth)
         packed = shape.element.words(b, weights)  # a word for each 8 keys, row by row
         for pair in range(keys // STEP):
             left = [packed[keys // 8 * row + 2 * pair + half] for half in range(2) for row in range(2)]
@@ -98,7 +94,7 @@ def accumulate_fma(shape: PromptShape) -> Any:
     @op(floats(shape.hdim // 2))
     def add(b, shared, index, first, weights, acc, lane):
         base = b.add(
-            bytes_at(b, shared, index), b.add(b.mul(first, i32(SLAB_ROW)), b.shl(b.and_(lane, i32(3)), i32(2)))
+            at_float(b, shared, index), b.add(b.mul(first, i32(SLAB_ROW)), b.shl(b.and_(lane, i32(3)), i32(2)))
         )
         quad = b.and_(lane, i32(~3))
         for key in range(keys):
@@ -116,12 +112,17 @@ def accumulate_fma(shape: PromptShape) -> Any:
     return add
 
 
+def scaled_rows(b: Any, acc: Sequence[Any], factors: Sequence[Any], lane: Any = None) -> list[Any]:
+    """Accumulators of rows g and g + 8, each by its factor."""
+    return [b.fmul(x, factors[i >> 1 & 1]) for i, x in enumerate(acc)]
+
+
 def rescale(count: int) -> Any:
-    """scale(acc, factors, lane): rows g and g + 8 by their factors."""
+    """scale(acc, factors), as `scaled_rows`."""
 
     @op(floats(count))
-    def scale(b, acc, factors, lane):
-        return [b.fmul(x, factors[i >> 1 & 1]) for i, x in enumerate(acc)]
+    def scale(b, acc, factors):
+        return scaled_rows(b, acc, factors)
 
     return scale
 
@@ -133,7 +134,7 @@ def store_sums(shape: PromptShape) -> Any:
     @op(types.void)
     def store(b, shared, index, acc, row, lane):
         row = b.add(row, b.lshr(lane, i32(2)))
-        base = b.add(bytes_at(b, shared, index), b.add(b.mul(row, i32(pitch)), b.shl(b.and_(lane, i32(3)), i32(3))))
+        base = b.add(at_float(b, shared, index), b.add(b.mul(row, i32(pitch)), b.shl(b.and_(lane, i32(3)), i32(3))))
         values = as_words(b, acc)
         for tile in range(shape.hdim // 8):
             for half in range(2):

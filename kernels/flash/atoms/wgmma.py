@@ -5,14 +5,16 @@ product's statement and its wait, registers of either may not be touched: ptxas 
 So scores of a tile and the weighted sum of the one before are started by one statement.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 
-from ...device.asm import _asm
-from ..prompts.phases import SLAB_ROW, WgmmaShape, bytes_at
-from ..tiles import FLOAT, I32, I64, VOID, floats, i32, op, words
+from ..dtype import HALF
+from ..prompts.shapes import SLAB_DIMS, SLAB_ROW
+from ..prompts.shapes import PipelinedShape as Shape
+from ..tiles import FLOAT, I32, I64, VOID, asm, at_float, floats, i32, op, words
 from .tile import STEP
 
 GROUP_ROWS = 64  # of a warpgroup
@@ -35,86 +37,94 @@ def _registers(first: int, count: int) -> str:
     return "{" + ", ".join(f"${first + i}" for i in range(count)) + "}"
 
 
-def _scores_text(shape: WgmmaShape, first: int, query: int, key: int) -> str:
-    """Q K^T into the registers from `first` on, of the descriptors `query` and `key`."""
-    steps = range(shape.hdim // STEP)
-    slabs = [(step // SLAB_STEPS, step % SLAB_STEPS * STEP_BYTES) for step in steps]
+def _products(kind: str, total: str, factors: Sequence[str], flags: str, how: str) -> str:
+    """One group of products added up in `total`; the first one does `how`: "new" or "add"."""
+    hows = [how, *["add"] * (len(factors) - 1)]
+    name = f"wgmma.mma_async.sync.aligned.{kind} {total}"
+    products = (f"{name}, {both}, {each}, {flags};" for both, each in zip(factors, hows))
+    return "wgmma.fence.sync.aligned;" + "".join(products) + "wgmma.commit_group.sync.aligned;"
+
+
+def _scores_text(shape: Shape, query: int, key: int) -> str:
+    """Q K^T into the first registers, of the descriptors `query` and `key`: the parts of both that `terms` names."""
+    steps = shape.part_dims // STEP
+    slabs = [(step // SLAB_STEPS, step % SLAB_STEPS * STEP_BYTES) for step in range(shape.parts * steps)]
     text = _steps("dq", query, [slab * GROUP_ROWS * SLAB_ROW + at for slab, at in slabs])
     text += _steps("dk", key, [slab * shape.tile_keys * SLAB_ROW + at for slab, at in slabs])
-    kind, total = shape.element.ptx, _registers(first, shape.tile_keys // 2)
-    products = (
-        f"wgmma.mma_async.sync.aligned.m64n{shape.tile_keys}k16.f32.{kind}.{kind} "
-        f"{total}, dq{step}, dk{step}, {'add' if step else 'new'}, 1, 1, 0, 0;"
-        for step in steps
-    )
-    return text + "wgmma.fence.sync.aligned;" + "".join(products) + "wgmma.commit_group.sync.aligned;"
+    factors = [f"dq{steps * i + step}, dk{steps * j + step}" for i, j in shape.terms for step in range(steps)]
+    kind = f"m64n{shape.tile_keys}k16.f32.{shape.kind}.{shape.kind}"
+    return text + _products(kind, _registers(0, shape.tile_keys // 2), factors, "1, 1, 0, 0", "new")
 
 
-def _sums_text(shape: WgmmaShape, first: int, weights: int, value: int) -> str:
-    """P V added to the registers from `first` on, of weights in registers and the descriptor `value`."""
-    steps = range(shape.tile_keys // STEP)
-    text = _steps("dv", value, [step * STEP * SLAB_ROW for step in steps])
-    kind, total = shape.element.ptx, _registers(first, shape.hdim // 2)
-    products = (
-        f"wgmma.mma_async.sync.aligned.m64n{shape.hdim}k16.f32.{kind}.{kind} "
-        f"{total}, {_registers(weights + 4 * step, 4)}, dv{step}, add, 1, 1, 1;"
-        for step in steps
-    )
-    return text + "wgmma.fence.sync.aligned;" + "".join(products) + "wgmma.commit_group.sync.aligned;"
-
-
-def _whole(text: str) -> str:
-    return "{ .reg .pred new, add; setp.ne.b32 new, 0, 0; setp.eq.b32 add, 0, 0;" + text + "}"
+def _sums_text(shape: Shape, first: int, weights: int, value: int, half: int) -> str:
+    """P V in the registers from `first` on, of weights in registers, part by part, and the descriptor `value`."""
+    steps, keys = shape.tile_keys // STEP, shape.tile_keys
+    part, begins = shape.tile_bytes // shape.parts, half * shape.sum_dims // SLAB_DIMS * keys * SLAB_ROW
+    slabs = [begins + part * number + step * STEP * SLAB_ROW for number in range(shape.parts) for step in range(steps)]
+    factors = [
+        f"{_registers(weights + keys // 4 * i + 4 * step, 4)}, dv{steps * j + step}"
+        for i, j in shape.terms for step in range(steps)
+    ]  # fmt: skip
+    kind = f"m64n{shape.sum_dims}k16.f32.{shape.kind}.{shape.kind}"
+    total, how = _registers(first, shape.sum_dims // 2), "add" if shape.sums_stay else "new"
+    return _steps("dv", value, slabs) + _products(kind, total, factors, "1, 1, 1", how)
 
 
 def _run(b: Any, text: str, constraints: list[str], count: int, operands: list[Any]) -> list[Any]:
-    made = _asm(b, text, ",".join([*constraints, "~{memory}"]), ir.LiteralStructType([FLOAT] * count), operands)
+    made = asm(b, text, ",".join([*constraints, "~{memory}"]), ir.LiteralStructType([FLOAT] * count), operands)
     return [b.extract_value(made, i) for i in range(count)]
 
 
-def start_scores(shape: WgmmaShape) -> Any:
+def _start(b: Any, shape: Shape, shared: Any, factors: Any, sums: Any, half: int = 0) -> list[Any]:
+    """Start Q K^T of the tiles `factors`, and P V of `sums` = (weights, acc, value), a group each, or one."""
+    scores, made = len(factors) // 2 * shape.tile_keys // 2, 0
+    weights, acc, values = [], [], []
+    if sums:
+        weights, acc, values = sums[0], sums[1] if shape.sums_stay else [], [sums[2]]
+        made = shape.sum_dims // 2
+    at = scores + made + len(acc)
+    text = "{ .reg .pred new, add; setp.ne.b32 new, 0, 0; setp.eq.b32 add, 0, 0;"
+    if factors:
+        text += _scores_text(shape, at + len(weights), at + len(weights) + 1)
+    if sums:
+        text += _sums_text(shape, scores, at, at + len(weights) + len(factors), half)
+    constraints = ["=&f"] * scores + ["=f" if acc else "=&f"] * made + [str(scores + i) for i in range(len(acc))]
+    constraints += ["r"] * len(weights) + ["l"] * len([*factors, *values])
+    leading = SLAB_ROW * shape.tile_keys  # from one slab of values to the next
+    described = [_descriptor(b, at_float(b, shared, index), 0) for index in factors]
+    described += [_descriptor(b, at_float(b, shared, index), leading) for index in values]
+    return _run(b, text + "}", constraints, scores + made, [*acc, *weights, *described])
+
+
+def start_scores(shape: Shape) -> Any:
     """start(shared, query, key) -> scores, in fragments, nobody's before a wait. Indices of the two tiles."""
-    count = shape.tile_keys // 2
 
-    @op(floats(count))
+    @op(floats(shape.tile_keys // 2))
     def start(b, shared, query, key):
-        operands = [_descriptor(b, bytes_at(b, shared, index), 0) for index in (query, key)]
-        return _run(b, _whole(_scores_text(shape, 0, count, count + 1)), ["=&f"] * count + ["l"] * 2, count, operands)
+        return _start(b, shape, shared, (query, key), ())
 
     return start
 
 
-def _leading(shape: WgmmaShape) -> int:
-    """From one slab of values to the next."""
-    return SLAB_ROW * shape.tile_keys
+def start_sums(shape: Shape, half: int = 0) -> Any:
+    """start(shared, weights, acc, value) -> weights times values, nobody's before a wait.
 
+    Added to acc where sums stay in the tensor cores' registers. `half`: which `sum_dims` of the values.
+    """
 
-def start_sums(shape: WgmmaShape) -> Any:
-    """start(shared, weights, acc, value) -> acc plus weights times values, nobody's before a wait."""
-    count, held = shape.hdim // 2, shape.tile_keys // 4
-
-    @op(floats(count))
+    @op(floats(shape.sum_dims // 2))
     def start(b, shared, weights, acc, value):
-        text = _whole(_sums_text(shape, 0, 2 * count, 2 * count + held))
-        constraints = ["=f"] * count + [str(i) for i in range(count)] + ["r"] * held + ["l"]
-        described = _descriptor(b, bytes_at(b, shared, value), _leading(shape))
-        return _run(b, text, constraints, count, [*acc, *weights, described])
+        return _start(b, shape, shared, (), (weights, acc, value), half)
 
     return start
 
 
-def start_both(shape: WgmmaShape) -> Any:
+def start_both(shape: Shape) -> Any:
     """start(shared, query, key, weights, acc, value) -> scores and sums, as two groups: scores are done first."""
-    scores, sums, held = shape.tile_keys // 2, shape.hdim // 2, shape.tile_keys // 4
 
-    @op(floats(scores + sums))
+    @op(floats(shape.tile_keys // 2 + shape.sum_dims // 2))
     def start(b, shared, query, key, weights, acc, value):
-        at = scores + 2 * sums
-        text = _scores_text(shape, 0, at + held, at + held + 1) + _sums_text(shape, scores, at, at + held + 2)
-        constraints = ["=&f"] * scores + ["=f"] * sums + [str(scores + i) for i in range(sums)] + ["r"] * held
-        operands = [_descriptor(b, bytes_at(b, shared, index), 0) for index in (query, key)]
-        operands.append(_descriptor(b, bytes_at(b, shared, value), _leading(shape)))
-        return _run(b, _whole(text), [*constraints, *["l"] * 3], scores + sums, [*acc, *weights, *operands])
+        return _start(b, shape, shared, (query, key), (weights, acc, value))
 
     return start
 
@@ -140,16 +150,22 @@ def by_rows(count: int) -> Any:
     return ordered
 
 
-def pack(shape: WgmmaShape) -> Any:
-    """packed(weights) -> A fragments of each 16 keys. Volatile: not before the wait for what read the last ones."""
+def pack(shape: Shape) -> Any:
+    """packed(weights) -> A fragments of each 16 keys, part by part. Volatile: not before the wait for the last ones."""
     half = shape.tile_keys // 4
-    text = f"cvt.rn.{shape.element.ptx}x2.f32 $0, $2, $1;"
+    text = f"cvt.rn.{shape.kind}x2.f32 $0, $2, $1;"
 
-    @op(words(half))
+    @op(words(half * shape.parts))
     def packed(b, weights):
-        made = [_asm(b, text, "=r,f,f", I32, list(weights[i : i + 2])) for i in range(0, len(weights), 2)]
-        rows = made[: half // 2], made[half // 2 :]
-        return [rows[row][2 * step + i] for step in range(half // 4) for i in range(2) for row in range(2)]
+        parts: list[list[Any]] = [[] for _ in range(shape.parts)]
+        for i in range(0, len(weights), 2):
+            rest = list(weights[i : i + 2])
+            for number, part in enumerate(parts):
+                if number:
+                    rest = [b.fsub(x, y) for x, y in zip(rest, HALF.floats(b, parts[number - 1][-1:]))]
+                part.append(asm(b, text, "=r,f,f", I32, rest))
+        fragments = [(step, i, row) for step in range(half // 4) for i in range(2) for row in range(2)]
+        return [part[half // 2 * row + 2 * step + i] for part in parts for step, i, row in fragments]
 
     return packed
 
@@ -159,19 +175,19 @@ def pack(shape: WgmmaShape) -> Any:
 
 @op(types.void)
 def init_barrier(b, shared, index, count):
-    _asm(b, "mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", VOID, [bytes_at(b, shared, index), count])
+    asm(b, "mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", VOID, [at_float(b, shared, index), count])
 
 
 @op(types.void)
 def arrive(b, shared, index):
-    _asm(b, "mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", VOID, [bytes_at(b, shared, index)])
+    asm(b, "mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", VOID, [at_float(b, shared, index)])
 
 
 @op(types.void)
 def expect(b, shared, index, count):
     """Arrive, and make the phase wait for as many bytes."""
     text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
-    _asm(b, text, "r,r,~{memory}", VOID, [bytes_at(b, shared, index), count])
+    asm(b, text, "r,r,~{memory}", VOID, [at_float(b, shared, index), count])
 
 
 @op(types.void)
@@ -180,33 +196,33 @@ def wait_barrier(b, shared, index, parity):
         "{ .reg .pred done; $$wait${:uid}: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
         "@!done bra $$wait${:uid}; }"
     )
-    _asm(b, text, "r,r,~{memory}", VOID, [bytes_at(b, shared, index), parity])
+    asm(b, text, "r,r,~{memory}", VOID, [at_float(b, shared, index), parity])
 
 
 @op(types.void)
 def fence_async(b):
     """Let the asynchronous proxy see what this thread wrote to shared memory."""
-    _asm(b, "fence.proxy.async.shared::cta;", "~{memory}", VOID, [])
+    asm(b, "fence.proxy.async.shared::cta;", "~{memory}", VOID, [])
 
 
 @op(types.void)
 def open_map(b, tensor_map):
     """Let this thread use a tensor map that somebody wrote to global memory before the launch."""
-    _asm(b, "fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}", VOID, [tensor_map])
+    asm(b, "fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}", VOID, [tensor_map])
 
 
-def copy_tile(shape: WgmmaShape) -> Any:
-    """copy(shared, index, tensor_map, key, head, batch, barrier): a tile from that key on, zeros behind the last."""
+def copy_tile(slabs: int, rows: int) -> Any:
+    """copy(shared, index, tensor_map, row, head, batch, barrier): `rows` rows from that on, zeros behind the last."""
 
     @op(types.void)
-    def copy(b, shared, index, tensor_map, key, head, batch, barrier):
-        target, counts = bytes_at(b, shared, index), bytes_at(b, shared, barrier)
-        for slab in range(shape.slabs):
+    def copy(b, shared, index, tensor_map, row, head, batch, barrier):
+        target, counts = at_float(b, shared, index), at_float(b, shared, barrier)
+        for slab in range(slabs):
             text = (
                 "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                f"[$0+{slab * SLAB_ROW * shape.tile_keys}], [$1, {{{64 * slab}, $2, $3, $4}}], [$5];"
+                f"[$0+{slab * SLAB_ROW * rows}], [$1, {{{SLAB_DIMS * slab}, $2, $3, $4}}], [$5];"
             )
-            _asm(b, text, "r,l,r,r,r,r,~{memory}", VOID, [target, tensor_map, key, head, batch, counts])
+            asm(b, text, "r,l,r,r,r,r,~{memory}", VOID, [target, tensor_map, row, head, batch, counts])
 
     return copy
 
@@ -214,6 +230,6 @@ def copy_tile(shape: WgmmaShape) -> Any:
 def set_registers(how: str, count: int) -> Any:
     @op(types.void)
     def change(b):
-        _asm(b, f"setmaxnreg.{how}.sync.aligned.u32 {count};", "~{memory}", VOID, [])
+        asm(b, f"setmaxnreg.{how}.sync.aligned.u32 {count};", "~{memory}", VOID, [])
 
     return change

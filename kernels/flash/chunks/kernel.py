@@ -11,22 +11,23 @@ from typing import Any
 
 from numba import cuda, float32, types, uint64
 
-from ...device.asm import _asm
 from ...device.cint import cint
 from ...device.vector import advance
 from ...version import Kernel
 from ..args import types_of
 from ..atoms import tf32
+from ..atoms.tile import scaled_rows
 from ..embed import begin, pairs_of, rotate, turns
 from ..epilogue import finish, store_statistics
-from ..loads import columns
-from ..mask import bounds_of, mask
+from ..loads import columns, copy_async
+from ..mask import bounds_of, key_offsets, mask
 from ..schedule import block_of, query_of
-from ..softmax import NO_KEY, lane_sum, update
+from ..softmax import NO_KEY, QUAD, lane_sum, update
 from ..tiles import (
     BYTES,
     I64,
     VOID,
+    asm,
     at_float,
     constant,
     i32,
@@ -37,22 +38,19 @@ from ..tiles import (
 )
 from .shape import FRAGMENT_ROWS, ChunkShape
 
-ROW_MASKS = (1, 2)  # of the lanes that share a row of scores
 SEEDED_KEYS = 8  # of a thread from one exact seed to the next, as `embed` promises
 
 
 @op(types.void)
 def wait_copies(b):
-    _asm(b, "cp.async.wait_all;", "~{memory}", VOID, [])
+    asm(b, "cp.async.wait_all;", "~{memory}", VOID, [])
 
 
 def _copy(b: Any, target: Any, offset: int, row: Any, pieces: list[Any], inside: Any) -> None:
     """Start to copy 16 bytes of a row, in one piece or two; zeros where the row is not `inside`."""
     size = BYTES // len(pieces)
-    how, used = "cg" if size == BYTES else "ca", b.select(inside, i32(size), i32(0))
     for number, piece in enumerate(pieces):
-        text = f"cp.async.{how}.shared.global [$0+{offset + size * number}], [$1], {size}, $2;"
-        _asm(b, text, "r,l,r,~{memory}", VOID, [target, b.add(row, b.zext(piece, I64)), used])
+        copy_async(b, target, offset + size * number, b.add(row, b.zext(piece, I64)), inside, size)
 
 
 def _inside(b: Any, row: Any, offset: int, rows: int, step: int) -> Any:
@@ -150,13 +148,13 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
     copy_keys, copy_values, turn = copy_tile(shape, key_pitch), copy_tile(shape, value_pitch), rotate_tile(shape)
     copy_queries, embed_queries = stage_queries(shape)
     key_places, value_places = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)
-    state_of, keys = begin(shape, 1), tf32.key_offsets(warp_keys)
+    state_of, keys = begin(shape, 1), key_offsets(warp_keys)
     dots, add, store_sums = tf32.scores(shape), tf32.accumulate(shape), tf32.store_sums(shape)
     size = shape.hdim // 2
     zero_acc, fresh, zero = constant(size, 0.0), constant(2, NO_KEY), constant(2, 0.0)
-    softmax = update(2, len(keys), ROW_MASKS, size, tf32.rescale)
+    softmax = update(2, len(keys), QUAD, size, scaled_rows)
     block, bounds, seen, done = block_of(shape), bounds_of(shape), mask(shape, 2, keys), finish(shape)
-    sum_rows, statistics = lane_sum(2, ROW_MASKS), store_statistics(shape)
+    sum_rows, statistics = lane_sum(2, QUAD), store_statistics(shape)
     max_at, sum_at, overlap = shape.layout["row_max"], shape.layout["row_sum"], shape.overlap
 
     def kernel(tensors, sizes, rotation, workspace):

@@ -13,10 +13,12 @@ from numba import cuda, float32, types, uint64
 from ...device.cint import cint
 from ...device.vector import advance
 from ..atoms import tf32
+from ..atoms.tile import scaled_rows
 from ..chunks.shape import ChunkShape
-from ..mask import LOG2_E, bounds_of, mask
+from ..dtype import HALF
+from ..mask import LOG2_E, bounds_of, key_offsets, mask
 from ..schedule import query_of
-from ..softmax import lane_sum, masks_of
+from ..softmax import QUAD, lane_sum, row_top
 from ..tiles import (
     FLOAT,
     I64,
@@ -32,13 +34,12 @@ from ..tiles import (
     maximum,
     negate,
     op,
-    shuffle,
     store_floats,
     store_words,
     where,
 )  # fmt: skip
-from .phases import inverse, out_row
-from .split import HALF, Prompt32Shape
+from .phases import inverse, rows_written
+from .shapes import Prompt32Shape
 
 FAR_KEYS, LOWEST = 8, -3.4028234663852886e38  # keys at a time, and the first row max
 
@@ -75,7 +76,7 @@ def query_scale(shape: Prompt32Shape) -> Any:
 
 
 def store_rows(shape: Prompt32Shape) -> Any:
-    """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8; 0 without keys."""
+    """As `rows_written`; 0 without keys."""
 
     def half_of(half: int) -> Any:
         @op(types.void)
@@ -90,15 +91,7 @@ def store_rows(shape: Prompt32Shape) -> Any:
 
         return put
 
-    put_first, put_second = half_of(0), half_of(1)
-
-    @cuda.jit(device=True, forceinline=True)
-    def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
-        rows = sizes.group * sizes.seq_q
-        put_first(out_row(tensors, sizes, batch, head, row), row < rows, lane & 3, acc, row_sum)
-        put_second(out_row(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, acc, row_sum)
-
-    return write
+    return rows_written(half_of(0), half_of(1))
 
 
 def stage(shape: Prompt32Shape, pitch: int, by_dim: bool) -> Any:
@@ -147,16 +140,13 @@ def far_softmax(each: int, size: int) -> Any:
         ceiling = b.sitofp(b.sub(b.ctlz(b.sub(keys, i32(1)), ir.Constant(ir.IntType(1), 0)), i32(32)), FLOAT)
         weights, tops, sums, factors = [], [], [], []
         for row in range(2):
-            top = functools.reduce(lambda x, y: maximum(b, x, y), scores[each * row : each * (row + 1)])
-            for lanes in masks_of(0, 2):
-                top = maximum(b, top, shuffle(b, "bfly", top, lanes))
-            tops.append(maximum(b, row_max[row], top))
-            made = [b.fsub(score, tops[row]) for score in scores[each * row : each * (row + 1)]]
-            made = [exp2(b, b.fma(x, f32(LOG2_E), ceiling)) for x in made]
+            of_row = scores[each * row : each * (row + 1)]
+            tops.append(maximum(b, row_max[row], row_top(b, of_row, QUAD)))
+            made = [exp2(b, b.fma(b.fsub(score, tops[row]), f32(LOG2_E), ceiling)) for score in of_row]
             factors.append(exp2(b, b.fmul(b.fsub(row_max[row], tops[row]), f32(LOG2_E))))
             sums.append(functools.reduce(b.fadd, made, b.fmul(row_sum[row], factors[row])))
             weights += made
-        return weights, tops, sums, tf32.rescale(b, acc, factors, None)
+        return weights, tops, sums, scaled_rows(b, acc, factors)
 
     return weighed
 
@@ -171,10 +161,10 @@ def attend_far(shape: Prompt32Shape) -> Any:
     assert values_at + tile_keys * value_pitch <= shape.layout["barriers"] and shape.threads % chunks == 0
     stage_key, stage_value = stage(shape, key_pitch, False), stage(shape, value_pitch, True)
     dots, add, weighed = tf32.scores(far, exact=True), tf32.accumulate(far), far_softmax(keys // 4, dims // 2)
-    masked = mask(shape, 2, tf32.key_offsets(keys))
+    masked = mask(shape, 2, key_offsets(keys))
     zero_acc, fresh, zero = (constant(*each) for each in ((dims // 2, 0.0), (2, LOWEST), (2, 0.0)))
     bounds, q_scale = bounds_of(shape), query_scale(shape)
-    write, sum_rows = store_rows(shape), lane_sum(2, (1, 2))
+    write, sum_rows = store_rows(shape), lane_sum(2, QUAD)
 
     @cuda.jit(device=True, forceinline=True)
     def attend(shared, tid, tensors, sizes, rotation, scales, q, k, v, batch, head, tile, tiles, all_keys, first_query,

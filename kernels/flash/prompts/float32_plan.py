@@ -12,9 +12,9 @@ from ...version import Buffer, Launch, Plan, Problem, Unsupported
 from ..atoms.wgmma import GROUP_ROWS
 from ..decode.plan import H100_SMS, embedding_of, given_buffers
 from .float32 import prompt32_kernel
-from .phases import SLAB_DIMS
 from .plan import Prompt
-from .split import SPLIT_THREADS, Prompt32Shape, split_kernel, tile_count
+from .shapes import SLAB_DIMS, SPLIT_THREADS, Prompt32Shape
+from .split import split_kernel, tile_count
 
 MOST_DIMS, DIMS_STEP = 256, 16
 FAMILIES = ("attention", "rope")

@@ -17,12 +17,10 @@ from ..atoms import tile
 from ..embed import begin
 from ..epilogue import store_statistics
 from ..loads import columns
-from ..mask import bounds_of, mask
-from ..softmax import FULL_MASK, NO_KEY, lane_sum, step
+from ..mask import bounds_of, mask_tile
+from ..softmax import NO_KEY, QUAD, lane_sum, step
 from ..tiles import constant, part, wait_for_launch
 from .phases import (
-    FRAGMENT_ROWS,
-    PromptShape,
     commit,
     copy_rows,
     merge_keys,
@@ -32,6 +30,7 @@ from .phases import (
     wait_groups,
 )
 from .phases import place as place_of
+from .shapes import FRAGMENT_ROWS, PromptShape
 
 
 def build(shape: PromptShape) -> Any:
@@ -45,12 +44,12 @@ def build(shape: PromptShape) -> Any:
     queries_of = tile.query_fragments(shape)
     dots, sums_to = tile.scores(shape), tile.store_sums(shape)
     add = tile.accumulate(shape) if shape.weigh == "mma" else tile.accumulate_fma(shape)
-    masked, bounds = mask(shape, 2, tile.key_offsets(keys)), bounds_of(shape)
-    (tops, weigh), scale_acc, scaled = step(keys // 4, (1, 2)), tile.rescale(hdim // 2), scale_scores(keys // 2)
+    masked, bounds = mask_tile(shape, keys), bounds_of(shape)
+    (tops, weigh), scale_acc, scaled = step(keys // 4, QUAD), tile.rescale(hdim // 2), scale_scores(keys // 2)
     held = keys // 2
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
     zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
-    sum_rows = lane_sum(2, (1, 2))
+    sum_rows = lane_sum(2, QUAD)
     statistics, done = store_statistics(shape), merge_keys(shape)
     block, of_rows, end_group = tile_of(rows), query_index(rows), commit
     query, sums, row_max_at, row_sum_at = (at[name] for name in ("query", "sums", "row_max", "row_sum"))
@@ -120,16 +119,13 @@ def build(shape: PromptShape) -> Any:
                 end_group()
             scores = dots(shared, k_tile, key_warp * keys, q, lane)
             key = number * tile_keys + key_warp * keys
-            beyond = (key + keys > seen[0][0]) or (key + keys > seen[1][0])
             if alibi:
-                beyond = True
                 scores = scaled(scores, sizes.scale)
-            if cuda.any_sync(FULL_MASK, beyond):
-                scores = masked(scores, key + 2 * (lane & 3), seen)
+            scores = masked(scores, key, lane, seen)
             top = tops(scores, row_max, scale)
             made = weigh(scores, row_max, top, row_sum, scale)
             row_max, row_sum = top, row_sums_of(made)
-            acc = scale_acc(acc, factors_of(made), lane)
+            acc = scale_acc(acc, factors_of(made))
             values_there()
             cuda.syncthreads()
             acc = add(shared, v_tile, key_warp * keys, weights_of(made), acc, lane)

@@ -5,25 +5,24 @@ them and all keys that these see, a tile of keys at a time. Tiles in shared memo
 bytes, chunk c of row r at c ^ (r & 7). Keys with half-split RoPE, and queries like them, lie in the order of `loads`.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from numba import cuda, float32, types, uint64
 
-from ...device.asm import _asm
 from ...device.cint import cint
 from ...device.vector import advance
-from ...version import SharedLayout
 from ..args import Sizes
 from ..decode.kernel import prologue
 from ..embed import pairs_of, rotate, turns
-from ..loads import columns, load_rows
-from ..schedule import ROW_STEPS, WARP, Shape, query_of
+from ..loads import columns, copy_async, load_rows
+from ..schedule import ROW_STEPS, query_of
 from ..tiles import (
     FLOAT,
     I64,
     VOID,
     as_floats,
+    asm,
+    at_float,
     exp2,
     f32,
     floats,
@@ -35,126 +34,7 @@ from ..tiles import (
     store_words,
     zero_words,
 )
-
-SLAB_DIMS, SLAB_CHUNKS, SLAB_ROW = 64, 8, 128  # a slab's dims, its chunks of 16 bytes and bytes in a row
-FRAGMENT_ROWS = 16  # of queries that a warp multiplies
-
-
-@dataclass(frozen=True)
-class PromptShape(Shape):
-    """A kernel on mma.sync: rows / 16 warps share a tile's queries, `key_warps` of each its keys.
-
-    `stages` tiles of keys and of values lie in shared memory; `ahead` of them are asked for before they are needed: all
-    of them where no buffer is used twice, else one less, or none. weigh: how the weighted sum is made, "mma" or on FMA
-    units, "fma". Keys come rotated, of a launch before. overlap: a launch starts before the one in front of it is
-    complete, and waits for that itself (programmatic dependent launch, compute capability 9.0).
-    """
-
-    dtype: str
-    hdim: int
-    rows: int = 32
-    key_warps: int = 4
-    stages: int = 3
-    ahead: int = 2
-    embedding: str = "rates"
-    half_split: bool = False
-    weigh: str = "mma"
-    overlap: bool = True
-
-    @property
-    def name(self) -> str:
-        pairs, flags = "_halves" * self.half_split, "_fma" * (self.weigh == "fma") + "_pdl" * self.overlap
-        size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}"
-        return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}{flags}"
-
-    @property
-    def row_warps(self) -> int:
-        return self.rows // FRAGMENT_ROWS
-
-    @property
-    def warps(self) -> int:
-        """Partial results of a row, for the epilogue."""
-        return self.key_warps
-
-    @property
-    def threads(self) -> int:
-        return WARP * self.row_warps * self.key_warps
-
-    @property
-    def tile_keys(self) -> int:
-        return ROW_STEPS * self.row_step
-
-    @property
-    def warp_keys(self) -> int:
-        return self.tile_keys // self.key_warps
-
-    @property
-    def tile_bytes(self) -> int:
-        return self.tile_keys * self.dims * self.element.size
-
-    @property
-    def row_pitch(self) -> int:
-        """Floats from one row of accumulators to the next in shared memory."""
-        return self.dims + 8
-
-    @property
-    def sums(self) -> int:
-        """Floats of all warps' accumulators in shared memory."""
-        return self.key_warps * self.rows * self.row_pitch
-
-    @property
-    def layout(self) -> SharedLayout:
-        """Tiles of keys and values give way to the accumulators."""
-        statistics = self.key_warps * self.rows
-        return SharedLayout(
-            sums=max(2 * self.stages * self.tile_bytes // 4, self.sums),
-            query=self.rows * self.dims * self.element.size // 4,
-            row_max=statistics,
-            row_sum=statistics,
-        )
-
-
-@dataclass(frozen=True)
-class WgmmaShape(Shape):
-    """A kernel on wgmma: a warp copies tiles of keys and values, and two warpgroups take 64 rows of queries each.
-
-    Keys come rotated; the embedding is that of queries. `tile_keys` by `stages` tiles lie in shared memory.
-    """
-
-    dtype: str
-    hdim: int
-    tile_keys: int = 128
-    stages: int = 2
-    embedding: str = "rates"
-    half_split: bool = False
-    overlap: bool = True
-
-    rows = 128
-
-    @property
-    def name(self) -> str:
-        flags = "_halves" * self.half_split + "_pdl" * self.overlap
-        size = f"d{self.hdim}_k{self.tile_keys}_s{self.stages}"
-        return f"prompt_wgmma_{self.dtype}_{size}_{self.embedding}{flags}"
-
-    @property
-    def threads(self) -> int:
-        return 256
-
-    @property
-    def slabs(self) -> int:
-        return -(-self.hdim // SLAB_DIMS)
-
-    @property
-    def tile_bytes(self) -> int:
-        return self.slabs * self.tile_keys * SLAB_ROW
-
-    @property
-    def layout(self) -> SharedLayout:
-        tiles = self.stages * self.tile_bytes // 4
-        return SharedLayout(
-            query=self.slabs * self.rows * SLAB_ROW // 4, keys=tiles, values=tiles, barriers=2 * (4 * self.stages + 1)
-        )
+from .shapes import SLAB_CHUNKS, SLAB_DIMS, SLAB_ROW, PromptShape, WgmmaShape
 
 
 def tile_of(rows: int) -> Any:
@@ -213,10 +93,6 @@ def place(b: Any, base: Any, row: Any, chunk: Any, rows: int) -> Any:
     return b.add(b.add(base, slab), b.add(b.mul(row, i32(SLAB_ROW)), inside))
 
 
-def bytes_at(b: Any, shared: Any, index: Any) -> Any:
-    return b.add(shared, b.shl(index, i32(2)))
-
-
 def asked_words(shape: PromptShape | WgmmaShape) -> int:
     """Registers of queries that a thread asks for at a time."""
     return 4 * min(shape.rows * shape.row_chunks // shape.threads, shape.rows_at_once)
@@ -245,7 +121,7 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
 
         @op(types.void)
         def keep(b, shared, words, state, rotation, batch, query, last, row, chunk):
-            base, turned = bytes_at(b, shared, i32(index)), None
+            base, turned = at_float(b, shared, i32(index)), None
             if shape.rotates:
                 first = b.add(query, i32(offsets[0]))
                 turned = turns(shape, b, state, rotation, (batch, first, last, chunk, 1), step)
@@ -265,7 +141,7 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
     @op(types.void)
     def put(b, shared, row, chunk, values):
         with b.if_then(b.icmp_signed("<", chunk, i32(-(-hdim // SLAB_DIMS) * SLAB_CHUNKS))):
-            address = where(b, bytes_at(b, shared, i32(index)), row, chunk)
+            address = where(b, at_float(b, shared, i32(index)), row, chunk)
             store_words(b, "st.shared", address, shape.element.words(b, values))
 
     by_row = prologue(shape, put)
@@ -337,16 +213,14 @@ def copy_rows(shape: PromptShape) -> Any:
 
     @op(types.void)
     def copy(b, shared, index, pointer, first, end, pitch, columns, row, chunk):
-        targets = places(b, shape, bytes_at(b, shared, index), row, chunk)
+        targets = places(b, shape, at_float(b, shared, index), row, chunk)
         place_ = b.add(first, row)
         pitch = b.mul(b.zext(pitch, I64), I64(shape.element.size))
         source = b.add(pointer, b.mul(b.sext(place_, I64), pitch))
         further = b.mul(pitch, I64(step))
         for number, (target, offset) in enumerate(targets):
             inside = b.icmp_signed("<", b.add(place_, i32(step * number)), end)
-            used = b.select(inside, i32(16), i32(0))
-            text = f"cp.async.cg.shared.global [$0+{offset}], [$1], 16, $2;"
-            _asm(b, text, "r,l,r,~{memory}", VOID, [target, b.add(source, b.zext(columns[0], I64)), used])
+            copy_async(b, target, offset, b.add(source, b.zext(columns[0], I64)), inside)
             source = b.add(source, further)
 
     return copy
@@ -354,7 +228,7 @@ def copy_rows(shape: PromptShape) -> Any:
 
 @op(types.void)
 def commit(b):
-    _asm(b, "cp.async.commit_group;", "~{memory}", VOID, [])
+    asm(b, "cp.async.commit_group;", "~{memory}", VOID, [])
 
 
 def wait_groups(pending: int) -> Any:
@@ -362,7 +236,7 @@ def wait_groups(pending: int) -> Any:
 
     @op(types.void)
     def wait(b):
-        _asm(b, f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
+        asm(b, f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
 
     return wait
 
@@ -374,6 +248,21 @@ def out_row(tensors, sizes, batch, head, row):
     out = advance(tensors.out, uint64(batch) * tensors.out_batch)
     out = advance(out, uint64(head * sizes.group + of_group) * tensors.out_head)
     return advance(out, uint64(query) * uint64(tensors.out_row))
+
+
+def rows_written(put_first: Any, put_second: Any) -> Any:
+    """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8 of a KV head.
+
+    put(pointer, valid, member, acc, row_sum) takes each, and the lane's number among those that share the row.
+    """
+
+    @cuda.jit(device=True, forceinline=True)
+    def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
+        rows = sizes.group * sizes.seq_q
+        put_first(out_row(tensors, sizes, batch, head, row), row < rows, lane & 3, acc, row_sum)
+        put_second(out_row(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, acc, row_sum)
+
+    return write
 
 
 def inverse(b: Any, total: Any) -> Any:
@@ -392,7 +281,7 @@ def merge_keys(shape: PromptShape) -> Any:
 
     @op(types.void)
     def put(b, shared, pointer, row, dim):
-        statistics = [b.add(bytes_at(b, shared, i32(at[name])), b.shl(row, i32(2))) for name in ("row_max", "row_sum")]
+        statistics = [b.add(at_float(b, shared, i32(at[name])), b.shl(row, i32(2))) for name in ("row_max", "row_sum")]
         maxima, totals = (
             [as_floats(b, load_words(b, "ld.shared", base, 1, 4 * rows * warp))[0] for warp in range(shape.key_warps)]
             for base in statistics
@@ -401,7 +290,7 @@ def merge_keys(shape: PromptShape) -> Any:
         for other in maxima[1:]:
             top = maximum(b, top, other)
         out, total = [f32(0.0)] * vector, f32(0.0)
-        address = b.add(bytes_at(b, shared, i32(at["sums"])), b.add(b.mul(row, i32(pitch)), b.shl(dim, i32(2))))
+        address = b.add(at_float(b, shared, i32(at["sums"])), b.add(b.mul(row, i32(pitch)), b.shl(dim, i32(2))))
         for warp, (row_max, row_sum) in enumerate(zip(maxima, totals)):
             factor = exp2(b, b.fsub(row_max, top))
             total = b.fma(factor, row_sum, total)

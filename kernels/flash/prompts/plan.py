@@ -13,8 +13,8 @@ from ...version import Buffer, Launch, Plan, Problem
 from ..decode.choose import HALF_SINCE, OVERLAP_SINCE
 from ..decode.plan import H100_SMS, embedding_of, given_buffers, strides_of
 from .mma import prompt_kernel
-from .phases import SLAB_DIMS, PromptShape, WgmmaShape
 from .rotate import rotate_kernel
+from .shapes import SLAB_DIMS, PromptShape, WgmmaShape
 from .wgmma import THREADS, wgmma_kernel
 
 MOST_DIMS, DIMS_STEP = 256, 16

@@ -12,7 +12,7 @@ from ..args import types_of
 from ..embed import begin, pairs_of, rotate, turns
 from ..loads import columns, load_rows
 from ..tiles import i32, launch_dependents, op, store_words, wait_for_launch
-from .phases import PromptShape, WgmmaShape
+from .shapes import PromptShape, WgmmaShape
 
 ROTATED_ROWS = 4  # of keys that a thread rotates
 

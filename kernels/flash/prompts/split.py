@@ -11,27 +11,26 @@ Parts: a row has all high parts and then all low parts, in the bytes of its floa
 """
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import cuda, float32, types, uint32, uint64
 
 from ...constants import FLOATS
-from ...device.asm import _asm
 from ...device.cint import cint
 from ...device.vector import advance
-from ...version import Kernel, SharedLayout
+from ...version import Kernel
 from ..args import types_of
-from ..dtype import DTYPES
+from ..dtype import DTYPES, HALF
 from ..embed import begin, pairs_of, rotate, turns
 from ..loads import columns, load_rows
-from ..schedule import ROW_STEPS, Shape
+from ..schedule import ROW_STEPS
 from ..tiles import (
     FLOAT,
     I32,
     as_floats,
     as_words,
+    asm,
     f32,
     floats,
     i32,
@@ -40,71 +39,13 @@ from ..tiles import (
     store_words,
     zero_words,
 )  # fmt: skip
-from .phases import SLAB_DIMS, SLAB_ROW
+from .shapes import SPLIT_THREADS, Prompt32Shape
 
-HALF = DTYPES["float16"]
-SPLIT_THREADS, SPLIT_WARPS = 256, 8
+SPLIT_WARPS = SPLIT_THREADS // 32
 TOP = 14  # exponent of the largest element of a scaled tile
 LEAST, MOST, MOST_SCORED = 127 - 60, 127 + 60, 127 + 8  # biased exponents of the largest element, the last of Q or K
 UNSPLIT = float32(np.inf)  # the scale of a tile that is kept as it is
 SPREAD = 2.0**-3  # of neighbours in a scaled tile: 2^-25, the step of float16 near 0, is 2^-22 of that
-
-
-@dataclass(frozen=True)
-class Prompt32Shape(Shape):
-    """A float32 prompt on wgmma: `groups` warpgroups take 64 rows of queries each, `stages` tiles lie in shared memory.
-
-    Half-split pairs lie in the order of `loads`.
-    """
-
-    hdim: int
-    groups: int = 2
-    stages: int = 2
-    embedding: str = "rates"
-    half_split: bool = False
-
-    dtype, exact_rows = "float32", True
-    row_step = property(lambda self: SPLIT_THREADS // self.row_chunks)
-
-    @property
-    def name(self) -> str:
-        pairs = "_halves" * self.half_split
-        return f"prompt_parts_float32_d{self.hdim}_g{self.groups}_s{self.stages}_{self.embedding}{pairs}"
-
-    @property
-    def rows(self) -> int:  # type: ignore[override]
-        return 64 * self.groups
-
-    @property
-    def threads(self) -> int:
-        return 128 * (self.groups + 1)
-
-    @property
-    def tile_keys(self) -> int:
-        """Rows that share a scale, too: those that a block splits."""
-        return ROW_STEPS * self.row_step
-
-    @property
-    def sum_dims(self) -> int:
-        """Of values that are weighed at once: registers hold no more sums. With 256 dims they spill all the same."""
-        return min(self.dims, 128)
-
-    @property
-    def slabs(self) -> int:
-        """Of 64 parts: half of them are high."""
-        return 2 * self.dims // SLAB_DIMS
-
-    @property
-    def tile_bytes(self) -> int:
-        return self.slabs * self.tile_keys * SLAB_ROW
-
-    @property
-    def layout(self) -> SharedLayout:
-        tiles = self.stages * self.tile_bytes // 4
-        return SharedLayout(
-            query=self.slabs * self.rows * SLAB_ROW // 4, keys=tiles, values=tiles,
-            barriers=2 * (4 * self.stages + 1), tops=self.threads // 16,
-        )  # fmt: skip
 
 
 def tile_count(shape: Prompt32Shape, seq_q: int, seq_k: int) -> int:
@@ -141,7 +82,7 @@ def largest(b, x):
 
 @op(types.uint32)
 def warp_largest(b, bits):
-    return _asm(b, "redux.sync.max.u32 $0, $1, -1;", "=r,r", I32, [bits])
+    return asm(b, "redux.sync.max.u32 $0, $1, -1;", "=r,r", I32, [bits])
 
 
 @op(types.uint32)

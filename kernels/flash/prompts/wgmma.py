@@ -15,10 +15,10 @@ from ...device.cint import cint
 from ...version import Kernel
 from ..args import types_of
 from ..atoms import wgmma as atoms
-from ..atoms.tile import key_offsets, rescale
+from ..atoms.tile import rescale
 from ..embed import begin, state_size
-from ..mask import bounds_of, mask
-from ..softmax import FULL_MASK, NO_KEY, lane_sum, step
+from ..mask import bounds_of, mask_tile
+from ..softmax import NO_KEY, QUAD, lane_sum, step
 from ..tiles import (
     I64,
     as_floats,
@@ -32,7 +32,9 @@ from ..tiles import (
     wait_for_launch,
     zero_words,
 )
-from .phases import SLAB_ROW, WgmmaShape, asked_words, inverse, out_row, place, scale_scores, stage_queries, tile_of
+from .phases import asked_words, inverse, place, rows_written, scale_scores, stage_queries, tile_of
+from .pipeline import Pipeline, begin_barriers, next_stage, producer, release
+from .shapes import SLAB_ROW, WgmmaShape
 
 THREADS = 384
 REGISTERS = (24, 240, 240)  # of the warpgroups, where each thread begins with 168
@@ -61,10 +63,8 @@ def transpose_quad(b: Any, member: Any, words: list[Any]) -> list[Any]:
 
 
 def store_rows(shape: WgmmaShape) -> Any:
-    """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8 of a KV head.
-
-    Divided, rounded; 0 without keys.
-    """
+    """As `rows_written`: divided, rounded; 0 without keys."""
+    tiles = shape.hdim // 8
 
     def half_of(half: int) -> Any:
         @op(types.void)
@@ -81,55 +81,70 @@ def store_rows(shape: WgmmaShape) -> Any:
 
         return put
 
-    tiles, pointer_of = shape.hdim // 8, out_row
-    put_first, put_second = half_of(0), half_of(1)
-
-    @cuda.jit(device=True, forceinline=True)
-    def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
-        rows = sizes.group * sizes.seq_q
-        put_first(pointer_of(tensors, sizes, batch, head, row), row < rows, lane & 3, acc, row_sum)
-        put_second(pointer_of(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, acc, row_sum)
-
-    return write
+    return rows_written(half_of(0), half_of(1))
 
 
 def build(shape: WgmmaShape) -> Any:
-    at, keys, stages, tile_floats = shape.layout, shape.tile_keys, shape.stages, shape.tile_bytes // 4
-    query, keys_at, values_at = at["query"], at["keys"], at["values"]
-    keys_full, keys_empty, values_full, values_empty = (at["barriers"] + 2 * stages * i for i in range(4))
-    queries_full, tile_bytes = at["barriers"] + 8 * stages, shape.tile_bytes
-    held, sums = keys // 2, shape.hdim // 2
+    at, keys, held, sums = Pipeline(shape), shape.tile_keys, shape.tile_keys // 2, shape.hdim // 2
+    keys_full, keys_empty, values_full, values_empty = at.keys_full, at.keys_empty, at.values_full, at.values_empty
+    query, keys_at, values_at, tile_floats, queries_full = at.query, at.keys, at.values, at.tile, at.queries_full
+    group_floats, rows, row_chunks, alibi = at.group, shape.rows, shape.row_chunks, shape.embedding == "alibi"
     give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
-    copy, start = atoms.copy_tile(shape), atoms.start_scores(shape)
-    both, last = atoms.start_both(shape), atoms.start_sums(shape)
+    begin_all, produce, following = begin_barriers(shape, 8, 256), producer(shape), next_stage(shape)
+    start, both, last = atoms.start_scores(shape), atoms.start_both(shape), atoms.start_sums(shape)
     scores_of, sums_of = part(0, held), part(held, sums)
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
-    ordered, pack, scale_acc = atoms.by_rows(held), atoms.pack(shape), rescale(sums)
-    tops, weigh = step(held // 2, (1, 2))
-    scaled = scale_scores(held)
+    ordered, pack, scale_acc, scaled = atoms.by_rows(held), atoms.pack(shape), rescale(sums), scale_scores(held)
+    tops, weigh = step(held // 2, QUAD)
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
-    masked, bounds = mask(shape, 2, key_offsets(keys)), bounds_of(shape)
-    zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, (1, 2))
-    block, write = tile_of(shape.rows), store_rows(shape)
-    init, expect, arrive, wait = atoms.init_barrier, atoms.expect, atoms.arrive, atoms.wait_barrier
-    fence, open_map, alibi, rows = atoms.fence_async, atoms.open_map, shape.embedding == "alibi", shape.rows
+    masked, bounds, block, write = mask_tile(shape, keys), bounds_of(shape), tile_of(shape.rows), store_rows(shape)
+    zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, QUAD)
+    arrive, wait, fence, open_map = atoms.arrive, atoms.wait_barrier, atoms.fence_async, atoms.open_map
     waits, waits_first, there = shape.overlap and shape.rotates, shape.overlap and not shape.rotates, wait_for_launch
-    group_floats = shape.slabs * atoms.GROUP_ROWS * SLAB_ROW // 4
-
-    ask, stage = stage_queries(shape, query, query_place(shape))
+    ask, stage_rows = stage_queries(shape, query, query_place(shape))
     no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)
-    state_of, row_chunks = begin(shape, 1), shape.row_chunks
+    state_of = begin(shape, 1)
 
     @cuda.jit(device=True, forceinline=True)
     def seen_scores(scores, key, lane, seen, scale):
-        beyond = (key + keys > seen[0][0]) or (key + keys > seen[1][0])
         made = ordered(scores)
         if alibi:
-            beyond = True
             made = scaled(made, scale)
-        if cuda.any_sync(FULL_MASK, beyond):
-            made = masked(made, key + 2 * (lane & 3), seen)
-        return made
+        return masked(made, key, lane, seen)
+
+    @cuda.jit(device=True, forceinline=True)
+    def multiply(shared, queries, sizes, tiles, lane, seen):
+        stage, parity, number, scale, acc = cint(0), cint(0), cint(1), sizes.scale, zero_acc()
+        if alibi:  # the bias is one of scaled scores
+            scale = float32(1.0)
+        wait(shared, keys_full, 0)
+        scores = first_there(start(shared, queries, keys_at))
+        release(shared, keys_empty, lane)
+        scores = seen_scores(scores, cint(0), lane, seen, sizes.scale)
+        row_max = tops(scores, fresh(), scale)
+        made = weigh(scores, row_max, row_max, zero(), scale)
+        row_sum, p = row_sums_of(made), pack(weights_of(made))
+        while number < tiles:
+            after, parity_after = following(stage, parity)
+            wait(shared, values_full + 2 * stage, parity)
+            wait(shared, keys_full + 2 * after, parity_after)
+            started = both(shared, queries, keys_at + after * tile_floats, p, acc, values_at + stage * tile_floats)
+            scores, acc = scores_there(scores_of(started)), sums_of(started)
+            release(shared, keys_empty + 2 * after, lane)
+            scores = seen_scores(scores, number * keys, lane, seen, sizes.scale)
+            top = tops(scores, row_max, scale)
+            made = weigh(scores, row_max, top, row_sum, scale)
+            row_max, row_sum = top, row_sums_of(made)
+            acc = sums_there(acc)
+            release(shared, values_empty + 2 * stage, lane)
+            p = pack(weights_of(made))
+            acc = scale_acc(acc, factors_of(made))
+            stage, parity = after, parity_after
+            number += 1
+        wait(shared, values_full + 2 * stage, parity)
+        acc = last(shared, p, acc, values_at + stage * tile_floats)
+        row_sum = sum_rows(row_sum)
+        return sums_there(acc), row_sum
 
     def kernel(tensors, sizes, rotation, workspace, k_map, v_map):
         shared = cuda.shared.array(0, float32, 1024)
@@ -137,13 +152,7 @@ def build(shape: WgmmaShape) -> Any:
         batch, head, tile, all_keys, end, first_query = block(sizes)
         tiles = (end + keys - 1) // keys
         if tid == 0:
-            for number in range(stages):
-                init(shared, keys_full + 2 * number, 1)
-                init(shared, values_full + 2 * number, 1)
-                init(shared, keys_empty + 2 * number, 8)
-                init(shared, values_empty + 2 * number, 8)
-            init(shared, queries_full, 256)
-            fence()
+            begin_all(shared)
         words, state = no_words(), no_state()
         if waits_first:
             there()
@@ -151,76 +160,25 @@ def build(shape: WgmmaShape) -> Any:
             words = ask(tid - 128, tensors, sizes, rotation, batch, head, tile)
             state = state_of(rotation, (tid - 128) % row_chunks)
         cuda.syncthreads()
-        turn, parity, number = cint(0), cint(0), cint(0)
         if tid < 128:
             give()
             if tid == 0:
                 open_map(k_map)
                 open_map(v_map)
-                parity = cint(1)  # of the phase before the first
                 if waits:
                     there()
-                while number < tiles:
-                    wait(shared, keys_empty + 2 * turn, parity)
-                    expect(shared, keys_full + 2 * turn, tile_bytes)
-                    copy(shared, keys_at + turn * tile_floats, k_map, number * keys, head, batch,
-                         keys_full + 2 * turn)  # fmt: skip
-                    wait(shared, values_empty + 2 * turn, parity)
-                    expect(shared, values_full + 2 * turn, tile_bytes)
-                    copy(shared, values_at + turn * tile_floats, v_map, number * keys, head, batch,
-                         values_full + 2 * turn)  # fmt: skip
-                    turn += 1
-                    if turn == stages:
-                        turn = cint(0)
-                        parity ^= 1
-                    number += 1
+                produce(shared, k_map, v_map, tiles, head, batch)
         else:
             take()
             lane, group = tid & 31, (tid >> 7) - 1
-            stage(shared, tid - 128, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
+            stage_rows(shared, tid - 128, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
             fence()
             arrive(shared, queries_full)
             wait(shared, queries_full, 0)
             row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
             seen = (bounds(row, all_keys, first_query, batch, head, sizes, rotation),
                     bounds(row + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
-            queries, scale, acc = query + group * group_floats, sizes.scale, zero_acc()
-            if alibi:  # the bias is one of scaled scores
-                scale = float32(1.0)
-            wait(shared, keys_full, 0)
-            scores = first_there(start(shared, queries, keys_at))
-            if lane == 0:
-                arrive(shared, keys_empty)
-            scores = seen_scores(scores, cint(0), lane, seen, sizes.scale)
-            row_max = tops(scores, fresh(), scale)
-            made = weigh(scores, row_max, row_max, zero(), scale)
-            row_sum, p = row_sums_of(made), pack(weights_of(made))
-            number = cint(1)
-            while number < tiles:
-                after, parity_after = turn + 1, parity
-                if after == stages:
-                    after, parity_after = cint(0), parity ^ 1
-                wait(shared, values_full + 2 * turn, parity)
-                wait(shared, keys_full + 2 * after, parity_after)
-                started = both(shared, queries, keys_at + after * tile_floats, p, acc, values_at + turn * tile_floats)
-                scores, acc = scores_there(scores_of(started)), sums_of(started)
-                if lane == 0:
-                    arrive(shared, keys_empty + 2 * after)
-                scores = seen_scores(scores, number * keys, lane, seen, sizes.scale)
-                top = tops(scores, row_max, scale)
-                made = weigh(scores, row_max, top, row_sum, scale)
-                row_max, row_sum = top, row_sums_of(made)
-                acc = sums_there(acc)
-                if lane == 0:
-                    arrive(shared, values_empty + 2 * turn)
-                p = pack(weights_of(made))
-                acc = scale_acc(acc, factors_of(made), lane)
-                turn, parity = after, parity_after
-                number += 1
-            wait(shared, values_full + 2 * turn, parity)
-            acc = last(shared, p, acc, values_at + turn * tile_floats)
-            row_sum = sum_rows(row_sum)
-            acc = sums_there(acc)
+            acc, row_sum = multiply(shared, query + group * group_floats, sizes, tiles, lane, seen)
             write(tensors, sizes, batch, head, row, lane, acc, row_sum)
 
     return kernel

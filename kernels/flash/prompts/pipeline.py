@@ -1,0 +1,89 @@
+"""The pipeline of the kernels on wgmma: a producer fills stages with tiles of keys and values, consumers empty them.
+
+Each stage has four barriers: keys full, keys empty, values full, values empty. A phase of a full one ends when the copy
+has come; of an empty one, when a lane of each consuming warp has arrived.
+"""
+
+from typing import Any
+
+from numba import cuda
+
+from ...device.cint import cint
+from ..atoms.wgmma import GROUP_ROWS, arrive, copy_tile, expect, fence_async, init_barrier, wait_barrier
+from .shapes import SLAB_ROW, PipelinedShape
+
+
+class Pipeline:
+    """Floats of shared memory where barriers and tiles begin; barriers of a stage are 2 behind those of the last."""
+
+    def __init__(self, shape: PipelinedShape) -> None:
+        at = shape.layout
+        barriers = [at["barriers"] + 2 * shape.stages * i for i in range(5)]
+        self.keys_full, self.keys_empty, self.values_full, self.values_empty, self.queries_full = barriers
+        self.query, self.keys, self.values, self.tile = at["query"], at["keys"], at["values"], shape.tile_bytes // 4
+        self.group = shape.slabs * GROUP_ROWS * SLAB_ROW // 4  # from one warpgroup's queries to the next's
+
+
+def begin_barriers(shape: PipelinedShape, consumers: int, queries: int) -> Any:
+    """begin(shared), by one thread, for so many warps that consume, and arrivals of what stages queries."""
+    at, stages = Pipeline(shape), shape.stages
+    keys_full, keys_empty, values_full, values_empty = at.keys_full, at.keys_empty, at.values_full, at.values_empty
+    queries_full = at.queries_full
+
+    @cuda.jit(device=True, forceinline=True)
+    def begin(shared):
+        for number in range(stages):
+            init_barrier(shared, keys_full + 2 * number, 1)
+            init_barrier(shared, values_full + 2 * number, 1)
+            init_barrier(shared, keys_empty + 2 * number, consumers)
+            init_barrier(shared, values_empty + 2 * number, consumers)
+        init_barrier(shared, queries_full, queries)
+        fence_async()
+
+    return begin
+
+
+def next_stage(shape: PipelinedShape) -> Any:
+    """following(stage, parity) -> those of the next tile; the parity changes where the stages begin again."""
+    stages = shape.stages
+
+    @cuda.jit(device=True, forceinline=True)
+    def following(stage, parity):
+        after, parity_after = stage + 1, parity
+        if after == stages:
+            after, parity_after = cint(0), parity ^ 1
+        return after, parity_after
+
+    return following
+
+
+def producer(shape: PipelinedShape) -> Any:
+    """produce(shared, k_map, v_map, tiles, head, batch), by one thread: all tiles, each when its stage is empty."""
+    at, keys, tile_bytes, following = Pipeline(shape), shape.tile_keys, shape.tile_bytes, next_stage(shape)
+    copy, expect_bytes, wait = copy_tile(shape.slabs, shape.tile_keys), expect, wait_barrier
+    keys_full, keys_empty, values_full, values_empty = at.keys_full, at.keys_empty, at.values_full, at.values_empty
+    keys_at, values_at, tile_floats = at.keys, at.values, at.tile
+
+    @cuda.jit(device=True, forceinline=True)
+    def produce(shared, k_map, v_map, tiles, head, batch):
+        stage, parity, number = cint(0), cint(1), cint(0)  # the parity of the phase before the first
+        while number < tiles:
+            full, room = keys_full + 2 * stage, stage * tile_floats
+            wait(shared, keys_empty + 2 * stage, parity)
+            expect_bytes(shared, full, tile_bytes)
+            copy(shared, keys_at + room, k_map, number * keys, head, batch, full)
+            full = values_full + 2 * stage
+            wait(shared, values_empty + 2 * stage, parity)
+            expect_bytes(shared, full, tile_bytes)
+            copy(shared, values_at + room, v_map, number * keys, head, batch, full)
+            stage, parity = following(stage, parity)
+            number += 1
+
+    return produce
+
+
+@cuda.jit(device=True, forceinline=True)
+def release(shared, barrier, lane):
+    """A warp of consumers has read a stage."""
+    if lane == 0:
+        arrive(shared, barrier)
