@@ -57,7 +57,7 @@ def load_rows(rows: tuple[int, ...], chunks: int, pieces: int, size: int, how: s
 
 
 def copy_async(b: Any, target: Any, offset: int, source: Any, inside: Any, size: int = BYTES) -> None:
-    """Start to copy `size` bytes to shared memory (cp.async); zeros where they are not `inside`, and nothing is read."""
+    """Start to copy `size` bytes to shared memory (cp.async); not `inside`, zeros, and nothing is read."""
     how, used = "cg" if size == BYTES else "ca", b.select(inside, i32(size), i32(0))
     text = f"cp.async.{how}.shared.global [$0+{offset}], [$1], {size}, $2;"
     asm(b, text, "r,l,r,~{memory}", VOID, [target, source, used])

@@ -106,6 +106,8 @@ class DecodeShape(Shape):
     half_split: bool = False
     overlap: bool = False
 
+    even_splits = True
+
     @property
     def name(self) -> str:
         """Unique to the shape: it names the kernel, and with that its entry in the compile cache."""
@@ -136,6 +138,11 @@ class DecodeShape(Shape):
     def batch(self) -> int:
         """Keys that a warp takes at a time."""
         return self.batch_rows * self.row_step
+
+    @property
+    def block_keys(self) -> int:
+        """Keys that a block takes at a time."""
+        return self.batch * self.warps
 
     @property
     def elements(self) -> int:

@@ -214,16 +214,6 @@ def zero_words(count: int) -> Any:
     return fill
 
 
-def load_shared(count: int) -> Any:
-    """load(array, index) -> `count` consecutive float32; index a multiple of 4."""
-
-    @op(floats(count))
-    def load(b, array, index):
-        return load_floats(b, at_float(b, array, index), count)
-
-    return load
-
-
 def store_shared(count: int) -> Any:
     """store(array, index, tile): `count` consecutive float32; index a multiple of 4."""
 

@@ -77,11 +77,10 @@ def _run(b: Any, text: str, constraints: list[str], count: int, operands: list[A
 
 def _start(b: Any, shape: Shape, shared: Any, factors: Any, sums: Any, half: int = 0) -> list[Any]:
     """Start Q K^T of the tiles `factors`, and P V of `sums` = (weights, acc, value), a group each, or one."""
-    scores, made = len(factors) // 2 * shape.tile_keys // 2, 0
-    weights, acc, values = [], [], []
-    if sums:
-        weights, acc, values = sums[0], sums[1] if shape.sums_stay else [], [sums[2]]
-        made = shape.sum_dims // 2
+    scores, made = len(factors) // 2 * shape.tile_keys // 2, shape.sum_dims // 2 * bool(sums)
+    weights, acc, *values = sums or ([], [])
+    if not shape.sums_stay:
+        acc = []
     at = scores + made + len(acc)
     text = "{ .reg .pred new, add; setp.ne.b32 new, 0, 0; setp.eq.b32 add, 0, 0;"
     if factors:

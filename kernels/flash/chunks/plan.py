@@ -8,7 +8,7 @@ import numpy as np
 from ...constants import MUST_BE, require
 from ...limits import EMULATED_TARGET, capability, limits_of
 from ...version import Kernel, Plan, Problem, Unsupported
-from ..decode.choose import LEAST_KEYS, OVERLAP_SINCE
+from ..decode.choose import OVERLAP_SINCE, splits_of
 from ..decode.plan import H100_SMS, Decode, embedding_of, plan_of
 from .kernel import chunk_kernel
 from .shape import FRAGMENT_ROWS, ChunkShape
@@ -20,16 +20,6 @@ KEY_COST = 16  # of a key that a tile reads and rotates, in rows
 SINCE = (8, 6)  # min.xorsign.abs, with TF32 and cp.async
 
 
-def splits_of(shape: ChunkShape, tiles: int, seq_k: int, sms: int) -> tuple[int, int]:
-    """(splits, keys of each) for so many tiles of rows in the whole batch: as many as one wave holds.
-
-    No split is smaller than a tile of keys, nor than what one launch takes faster than two.
-    """
-    keys = max(-(-seq_k // max(sms * shape.blocks // tiles, 1)), LEAST_KEYS)
-    keys = -(-keys // shape.batch) * shape.batch
-    return -(-seq_k // keys), keys
-
-
 @dataclass(frozen=True)
 class Chunk(Decode):
     """As `Decode`, with a `ChunkShape`."""
@@ -39,9 +29,6 @@ class Chunk(Decode):
     @property
     def kernel(self) -> Kernel:
         return chunk_kernel(self.shape)
-
-    def splits(self, seq_k: int) -> tuple[int, int]:
-        return splits_of(self.shape, self.batch * self.kv_heads * self.tiles, seq_k, self.sms)
 
 
 def require_chunk(problem_dtype: str, hdim: int, rotary_dim: int, half_split: bool, target: str) -> None:

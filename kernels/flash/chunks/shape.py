@@ -21,6 +21,8 @@ class ChunkShape(DecodeShape):
 
     atoms: str = "tf32"
 
+    even_splits = False
+
     @property
     def name(self) -> str:
         return super().name.replace("decode_", "chunk_")
@@ -55,6 +57,8 @@ class ChunkShape(DecodeShape):
     def batch(self) -> int:
         """Keys of a tile."""
         return self.warp_keys * self.warps
+
+    block_keys = batch
 
     @property
     def key_pitch(self) -> int:

@@ -89,11 +89,11 @@ def shape_of(dtype: str, hdim: int, rows: int, embedding: str, half_split: bool,
 def splits_of(shape: DecodeShape, heads: int, seq_k: int, sms: int) -> tuple[int, int]:
     """(splits, keys of each) for `heads` KV heads times row tiles in the whole batch.
 
-    The largest power of two that stays within one wave: a second one costs more than an idle SM. No split is smaller
-    than one batch of each warp, nor than what one launch takes faster than two.
+    As many as stay within one wave, in decode a power of two: a second wave costs more than an idle SM. No split is
+    smaller than what all warps take at a time, nor than what one launch takes faster than two.
     """
     room = max(sms * shape.blocks // heads, 1)
-    splits = 1 << (room.bit_length() - 1)
-    keys = max(-(-seq_k // splits), shape.batch * shape.warps, LEAST_KEYS)
+    splits = 1 << (room.bit_length() - 1) if shape.even_splits else room
+    keys = max(-(-seq_k // splits), shape.block_keys, LEAST_KEYS)
     keys = -(-keys // shape.batch) * shape.batch
     return -(-seq_k // keys), keys

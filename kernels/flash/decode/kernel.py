@@ -25,8 +25,8 @@ from ..softmax import NO_KEY, lane_sum, update
 from ..tiles import constant, floats, launch_dependents, op, zero_words
 
 
-def prologue(shape: Shape, store: Any) -> Any:
-    """stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query): rotated and scaled queries.
+def prologue(shape: Shape, store: Any, scaled: bool = True) -> Any:
+    """stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query): rotated queries, `scaled` or not.
 
     store(shared, row, chunk, values) takes a chunk of 16 bytes; rows behind the last are 0.
     """
@@ -41,7 +41,7 @@ def prologue(shape: Shape, store: Any) -> Any:
         x = shape.element.floats(b, words)
         if shape.rotates:
             x = rotate(b, x, next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)), pairs)
-        return [b.fmul(value, scale) for value in x]
+        return [b.fmul(value, scale) for value in x] if scaled else x
 
     @cuda.jit(device=True, forceinline=True)
     def stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query):

@@ -51,7 +51,7 @@ def build(shape: PromptShape) -> Any:
     zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
     sum_rows = lane_sum(2, QUAD)
     statistics, done = store_statistics(shape), merge_keys(shape)
-    block, of_rows, end_group = tile_of(rows), query_index(rows), commit
+    block, end_group = tile_of(rows), commit
     query, sums, row_max_at, row_sum_at = (at[name] for name in ("query", "sums", "row_max", "row_sum"))
     values_at = sums + stages * tile_floats
     meet = shape.sums > stages * tile_floats
@@ -89,7 +89,7 @@ def build(shape: PromptShape) -> Any:
                 copy_tile(shared, sums + i * tile_floats, k, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
         cuda.syncthreads()
         q = queries_of(shared, query, row_warp * fragment, lane)
-        place = of_rows(tile, row_warp, lane)
+        place = tile * rows + row_warp * fragment + (lane >> 2)
         seen = (bounds(place, all_keys, first_query, batch, head, sizes, rotation),
                 bounds(place + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
         acc, row_max, row_sum, scale = zero_acc(), fresh(), zero(), sizes.scale
@@ -144,16 +144,6 @@ def build(shape: PromptShape) -> Any:
         done(shared, tid, tensors, sizes, batch, head, tile)
 
     return kernel
-
-
-def query_index(rows: int) -> Any:
-    """place(tile, row warp, lane): the first of a lane's two rows of a KV head; the other is 8 behind."""
-
-    @cuda.jit(device=True, forceinline=True)
-    def place(tile, row_warp, lane):
-        return tile * rows + row_warp * 16 + (lane >> 2)
-
-    return place
 
 
 @functools.cache

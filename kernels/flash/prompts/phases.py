@@ -7,11 +7,10 @@ bytes, chunk c of row r at c ^ (r & 7). Keys with half-split RoPE, and queries l
 
 from typing import Any
 
-from numba import cuda, float32, types, uint64
+from numba import cuda, types, uint64
 
 from ...device.cint import cint
 from ...device.vector import advance
-from ..args import Sizes
 from ..decode.kernel import prologue
 from ..embed import pairs_of, rotate, turns
 from ..loads import columns, copy_async, load_rows
@@ -69,15 +68,6 @@ def tile_of(rows: int) -> Any:
     return tile
 
 
-@cuda.jit(device=True, forceinline=True)
-def unscaled(sizes):
-    """For the prologue: queries are rounded as they are, as the scale would round them once more."""
-    return Sizes(
-        sizes.kv_heads, sizes.group, sizes.seq_q, sizes.seq_k, sizes.tiles, sizes.tile_rows, sizes.split_keys,
-        sizes.splits, sizes.q_offset, sizes.causal, float32(1.0), sizes.lengths, sizes.by_length,
-    )  # fmt: skip
-
-
 def scale_scores(count: int) -> Any:
     @op(floats(count))
     def times(b, scores, scale):
@@ -105,48 +95,33 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
     stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
 
     `state` is that of `embed.begin` for rows threads / row_chunks apart. `index` is that of the tile;
-    where(b, base, row, chunk) gives the address of a chunk. A tile of one head's queries takes a thread's rows at once;
-    rows behind the last are the last again. One that straddles heads takes row by row, all of it in `stage`.
+    where(b, base, row, chunk) gives the address of a chunk. A tile of one head's queries takes `rows_at_once` rows of a
+    thread at a time; rows behind the last are the last again. One that straddles heads takes row by row in `stage`.
     """
     chunks, step, hdim, vector = shape.row_chunks, shape.threads // shape.row_chunks, shape.hdim, shape.element.vector
-    count = shape.rows // step
-    most = shape.rows_at_once
-    batches = [range(first, min(first + most, count)) for first in range(0, count, most)]
-    pairs = pairs_of(shape, 1)
-    columns_of, rows, pieces = columns(shape, 1, 0, shape.half_split), shape.rows, 1 + shape.half_split
+    count, rows = min(shape.rows // step, shape.rows_at_once), shape.rows
+    part_rows, offsets, pairs = count * step, tuple(step * number for number in range(count)), pairs_of(shape, 1)
+    load = load_rows(offsets, 1, 1 + shape.half_split, shape.element.size, "ld.global.nc")
+    columns_of, more, none = columns(shape, 1, 0, shape.half_split), rows > part_rows, zero_words(asked_words(shape))
 
-    def batch_of(numbers: range) -> Any:
-        offsets = tuple(step * number for number in numbers)
-        load = load_rows(offsets, 1, pieces, shape.element.size, "ld.global.nc")
+    def put_words(b: Any, shared: Any, row: Any, chunk: Any, words: Any) -> None:
+        with b.if_then(b.icmp_signed("<", chunk, i32(-(-hdim // SLAB_DIMS) * SLAB_CHUNKS))):
+            store_words(b, "st.shared", where(b, at_float(b, shared, i32(index)), row, chunk), words)
 
-        @op(types.void)
-        def keep(b, shared, words, state, rotation, batch, query, last, row, chunk):
-            base, turned = at_float(b, shared, i32(index)), None
+    @op(types.void)
+    def keep(b, shared, words, state, rotation, batch, query, last, row, chunk):
+        turned = turns(shape, b, state, rotation, (batch, query, last, chunk, 1), step)
+        for number, offset in enumerate(offsets):
+            x = words[4 * number : 4 * number + 4]
             if shape.rotates:
-                first = b.add(query, i32(offsets[0]))
-                turned = turns(shape, b, state, rotation, (batch, first, last, chunk, 1), step)
-            for number, offset in enumerate(offsets):
-                x = words[4 * number : 4 * number + 4]
-                if turned is not None:
-                    x = shape.element.words(b, rotate(b, shape.element.floats(b, x), next(turned), pairs))
-                with b.if_then(b.icmp_signed("<", chunk, i32(-(-hdim // SLAB_DIMS) * SLAB_CHUNKS))):
-                    store_words(b, "st.shared", where(b, base, b.add(row, i32(offset)), chunk), x)
-
-        return load, keep
-
-    (load_first, keep_first), *more = [batch_of(numbers) for numbers in batches]
-    load_second, keep_second = more[0] if more else (load_first, keep_first)
-    twice, by_parts, part_rows = len(more) == 1, count > most and most < ROW_STEPS, most * step
+                x = shape.element.words(b, rotate(b, shape.element.floats(b, x), next(turned), pairs))
+            put_words(b, shared, b.add(row, i32(offset)), chunk, x)
 
     @op(types.void)
     def put(b, shared, row, chunk, values):
-        with b.if_then(b.icmp_signed("<", chunk, i32(-(-hdim // SLAB_DIMS) * SLAB_CHUNKS))):
-            address = where(b, at_float(b, shared, i32(index)), row, chunk)
-            store_words(b, "st.shared", address, shape.element.words(b, values))
+        put_words(b, shared, row, chunk, shape.element.words(b, values))
 
-    by_row = prologue(shape, put)
-
-    none, asks = zero_words(asked_words(shape)), not by_parts
+    by_row = prologue(shape, put, scaled=False)  # the scale would round queries once more
 
     @cuda.jit(device=True, forceinline=True)
     def head_of(sizes, tile):
@@ -156,17 +131,18 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
         return of_group, query, last, of_group == last_group
 
     @cuda.jit(device=True, forceinline=True)
-    def rows_of(tensors, sizes, batch, head, of_group):
+    def load_part(tensors, sizes, rotation, batch, head, of_group, query, last, chunk):
         q = advance(tensors.q, uint64(batch) * tensors.q_batch)
-        return advance(q, uint64(head * sizes.group + of_group) * tensors.q_head)
+        q = advance(q, uint64(head * sizes.group + of_group) * tensors.q_head)
+        return load(q, query, last, tensors.q_row, columns_of(chunk, rotation.rotary_dim))
 
     @cuda.jit(device=True, forceinline=True)
     def ask(tid, tensors, sizes, rotation, batch, head, tile):
         words, chunk = none(), tid % chunks
         of_group, query, last, whole = head_of(sizes, tile)
-        if asks and whole and chunk * vector < hdim:
-            q, places = rows_of(tensors, sizes, batch, head, of_group), columns_of(chunk, rotation.rotary_dim)
-            words = load_first(q, query + tid // chunks, last, tensors.q_row, places)
+        if whole and chunk * vector < hdim:
+            query += tid // chunks
+            words = load_part(tensors, sizes, rotation, batch, head, of_group, query, last, chunk)
         return words
 
     @cuda.jit(device=True, forceinline=True)
@@ -175,22 +151,15 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
         chunk, row = tid % chunks, tid // chunks
         if whole:
             if chunk * vector < hdim:
-                if by_parts:
-                    q, places = rows_of(tensors, sizes, batch, head, of_group), columns_of(chunk, rotation.rotary_dim)
-                    while row < rows:
-                        words = load_first(q, query + row, last, tensors.q_row, places)
-                        keep_first(shared, words, state, rotation, batch, first_query + query + row,
-                                   first_query + last, row, chunk)  # fmt: skip
-                        row += part_rows
-                    return
-                place, end = first_query + query + row, first_query + last
-                keep_first(shared, words, state, rotation, batch, place, end, row, chunk)
-                if twice:
-                    q, places = rows_of(tensors, sizes, batch, head, of_group), columns_of(chunk, rotation.rotary_dim)
-                    words = load_second(q, query + row, last, tensors.q_row, places)
-                    keep_second(shared, words, state, rotation, batch, place, end, row, chunk)
+                place, end = first_query + query, first_query + last
+                keep(shared, words, state, rotation, batch, place + row, end, row, chunk)
+                row += part_rows
+                while more and row < rows:
+                    words = load_part(tensors, sizes, rotation, batch, head, of_group, query + row, last, chunk)
+                    keep(shared, words, state, rotation, batch, place + row, end, row, chunk)
+                    row += part_rows
         else:
-            by_row(shared, tid, tensors, unscaled(sizes), rotation, batch, head, tile, first_query)
+            by_row(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query)
 
     return ask, stage
 
