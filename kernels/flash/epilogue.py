@@ -8,9 +8,31 @@ from numba import cuda, types, uint64
 
 from ..device.vector import advance
 from .dtype import Dtype
-from .schedule import DecodeShape, Shape, query_of
+from .schedule import Shape, query_of
 from .softmax import NO_KEY
-from .tiles import I64, as_floats, as_words, exp2, f32, floats, i32, load_words, maximum, op, store_words
+from .tiles import (
+    FLOAT,
+    I64,
+    as_floats,
+    as_words,
+    exp2,
+    f32,
+    floats,
+    i32,
+    load_words,
+    maximum,
+    negate,
+    op,
+    pure,
+    store_words,
+)  # fmt: skip
+
+
+def inverse(b: Any, total: Any) -> Any:
+    """1 / total: an approximation and one step of Newton's, as an exact division is a call; 0 of a row without keys."""
+    by = pure(b, "rcp.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, total)
+    by = b.fma(by, b.fma(negate(b, total), by, f32(1.0)), by)
+    return b.select(b.fcmp_unordered("!=", total, f32(0.0)), by, f32(0.0))
 
 
 def store_row(element: Dtype) -> Any:
@@ -21,8 +43,7 @@ def store_row(element: Dtype) -> Any:
 
     @op(types.void)
     def put(b, pointer, index, state):
-        has_keys = b.fcmp_unordered("!=", state[5], f32(0.0))
-        by = b.select(has_keys, b.fdiv(f32(1.0), state[5]), f32(0.0))
+        by = inverse(b, state[5])
         address = b.add(pointer, b.mul(b.sext(index, I64), I64(element.size)))
         store_words(b, "st.global", address, element.words(b, [b.fmul(x, by) for x in state[:4]]))
 
@@ -74,7 +95,7 @@ def no_keys() -> list[Any]:
     return [f32(x) for x in (0.0, 0.0, 0.0, 0.0, NO_KEY, 0.0)]
 
 
-def finish(shape: DecodeShape) -> Any:
+def finish(shape: Any) -> Any:
     """done(shared, tid, tensors, sizes, workspace, block, split): `block` is (batch, head, tile, flat head).
 
     Accumulators and statistics of all warps are in shared memory, in front of a barrier that it has.

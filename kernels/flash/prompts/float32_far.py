@@ -16,6 +16,7 @@ from ..atoms import tf32
 from ..atoms.tile import scaled_rows
 from ..chunks.shape import ChunkShape
 from ..dtype import HALF
+from ..epilogue import inverse
 from ..mask import LOG2_E, bounds_of, key_offsets, mask
 from ..schedule import query_of
 from ..softmax import QUAD, lane_sum, row_top
@@ -32,13 +33,12 @@ from ..tiles import (
     i32,
     load_words,
     maximum,
-    negate,
     op,
     store_floats,
     store_words,
     where,
 )  # fmt: skip
-from .phases import inverse, rows_written
+from .phases import rows_written
 from .shapes import Prompt32Shape
 
 FAR_KEYS, LOWEST = 8, -3.4028234663852886e38  # keys at a time, and the first row max
@@ -81,8 +81,7 @@ def store_rows(shape: Prompt32Shape) -> Any:
     def half_of(half: int) -> Any:
         @op(types.void)
         def put(b, pointer, valid, member, acc, row_sum):
-            by = inverse(b, row_sum[half])  # an approximation, and one step of Newton's
-            by = b.fma(by, b.fma(negate(b, row_sum[half]), by, f32(1.0)), by)
+            by = inverse(b, row_sum[half])
             address = b.add(pointer, b.zext(b.shl(member, i32(3)), I64))
             with b.if_then(valid):
                 for tile in range(shape.hdim // 8):

@@ -17,6 +17,7 @@ from ..args import types_of
 from ..atoms import wgmma as atoms
 from ..atoms.tile import rescale
 from ..embed import begin, state_size
+from ..epilogue import inverse
 from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, step
 from ..tiles import (
@@ -32,7 +33,7 @@ from ..tiles import (
     wait_for_launch,
     zero_words,
 )
-from .phases import asked_words, inverse, place, rows_written, scale_scores, stage_queries, tile_of
+from .phases import asked_words, place, rows_written, scale_scores, stage_queries, tile_of
 from .pipeline import Pipeline, begin_barriers, next_stage, producer, release
 from .shapes import SLAB_ROW, WgmmaShape
 
