@@ -125,10 +125,6 @@ def turns(
     given = Rotation(*rotation)
     batch, first, last, chunk, chunks = where
     size = chunks * shape.element.vector
-    if shape.embedding == "rates" and shape.exact_rows:
-        while True:
-            yield seeds(b, b.sitofp(first, FLOAT), state[:size])
-            first = b.add(first, i32(stride))
     if shape.embedding == "rates":
         turn = seeds(b, b.sitofp(first, FLOAT), state[:size], shape.quick)
         if shape.quick:

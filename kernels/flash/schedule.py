@@ -34,8 +34,6 @@ class Shape:
     half_split: bool
     atoms: str = "tiles"
 
-    exact_rows = False  # whether every row has exact angles, not only the first of a batch
-
     @property
     def quick(self) -> bool:
         """Angles to 4e-6, which rounding of half precision hides: tensor cores leave the rotation no time for more."""

@@ -43,17 +43,10 @@ def mma(b: Any, a_: Sequence[Any], b_: Sequence[Any], c: Sequence[Any]) -> list[
     return [b.extract_value(made, i) for i in range(4)]
 
 
-def remainders(b: Any, x: Any, high: Any) -> tuple[Any, Any]:
-    """(second, third) parts of a float32 up to FACTOR_BOUND: all its bits with `high`; finite of any other."""
-    rest = b.fsub(pure(b, "min.xorsign.abs.f32 $0, $1, $2;", "=f,f,f", FLOAT, x, f32(FACTOR_BOUND)), high)
-    second = b.bitcast(b.and_(b.bitcast(rest, I32), i32(KEEP)), FLOAT)
-    return second, b.fsub(rest, second)
-
-
-def scores(shape: ChunkShape, exact: bool = False) -> Any:
+def scores(shape: ChunkShape, rounded: bool = False) -> Any:
     """dots(shared, query, key, lane) -> scores, row by row; the warp's rows begin at floats `query` and `key`.
 
-    exact: of three parts, as a score of 10^6 needs all bits of its factors; else of two, those of keys truncated.
+    rounded: keys, too, are rounded to TF32 and not truncated: an instruction more for each, and half of the error.
     """
     tiles, pitch = shape.warp_keys // 8, shape.key_pitch
 
@@ -62,27 +55,23 @@ def scores(shape: ChunkShape, exact: bool = False) -> Any:
         place = b.add(b.mul(b.lshr(lane, i32(2)), i32(pitch)), b.shl(b.and_(lane, i32(3)), i32(2)))
         query, key = (at_float(b, shared, b.add(each, place)) for each in (query, key))
         high, low, other = ([[f32(0.0)] * 4 for _ in range(tiles)] for _ in range(3))
+        chains = (low,) if rounded else (low, other)  # two where registers are free
         for step in range(shape.hdim // 16):
-            given = [x for half in range(2) for x in load_floats(b, query, 4, 4 * (16 * step + 8 * half * pitch))]
-            q = [split(b, x, FACTOR_BOUND) for x in given]
-            q_more = [remainders(b, x, part[0]) for x, part in zip(given, q)] if exact else []
+            q = [
+                split(b, x, FACTOR_BOUND)
+                for half in range(2)
+                for x in load_floats(b, query, 4, 4 * (16 * step + 8 * half * pitch))
+            ]
             for tile in range(tiles):
                 x = load_floats(b, key, 4, 4 * (16 * step + 8 * tile * pitch))
-                k = [split(b, value, FACTOR_BOUND, rounded=exact) for value in x]
-                k_more = [remainders(b, value, part[0]) for value, part in zip(x, k)] if exact else []
+                k = [split(b, value, FACTOR_BOUND, rounded) for value in x]
                 large = [f32(0.0)] * 4
                 for i in (0, 2):
                     a = [[q[at][part] for at in (i, 4 + i, i + 1, 5 + i)] for part in range(2)]
                     terms = [[k[i + j][part] for j in range(2)] for part in range(2)]
                     large = mma(b, a[0], terms[0], large)
-                    low[tile] = mma(b, a[1], terms[0], low[tile])
-                    if not exact:
-                        other[tile] = mma(b, a[0], terms[1], other[tile])
-                        continue
-                    a_more = [[q_more[at][part] for at in (i, 4 + i, i + 1, 5 + i)] for part in range(2)]
-                    more = [[k_more[i + j][part] for j in range(2)] for part in range(2)]
-                    for left, right in ((a[0], terms[1]), (a_more[0], more[0]), (a_more[1], terms[0]), (a[0], more[1])):
-                        low[tile] = mma(b, left, right, low[tile])
+                    chains[0][tile] = mma(b, a[1], terms[0], chains[0][tile])
+                    chains[-1][tile] = mma(b, a[0], terms[1], chains[-1][tile])
                 high[tile] = [b.fadd(x, y) for x, y in zip(high[tile], large)]
         total = [[b.fadd(x, b.fadd(y, z)) for x, y, z in zip(*each)] for each in zip(high, low, other)]
         return [each[2 * row + i] for row in range(2) for each in total for i in range(2)]

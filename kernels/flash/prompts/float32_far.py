@@ -159,7 +159,7 @@ def attend_far(shape: Prompt32Shape) -> Any:
     values_at = keys_at + tile_keys * key_pitch
     assert values_at + tile_keys * value_pitch <= shape.layout["barriers"] and shape.threads % chunks == 0
     stage_key, stage_value = stage(shape, key_pitch, False), stage(shape, value_pitch, True)
-    dots, add, weighed = tf32.scores(far, exact=True), tf32.accumulate(far), far_softmax(keys // 4, dims // 2)
+    dots, add, weighed = tf32.scores(far, rounded=True), tf32.accumulate(far), far_softmax(keys // 4, dims // 2)
     masked = mask(shape, 2, key_offsets(keys))
     zero_acc, fresh, zero = (constant(*each) for each in ((dims // 2, 0.0), (2, LOWEST), (2, 0.0)))
     bounds, q_scale = bounds_of(shape), query_scale(shape)

@@ -159,7 +159,7 @@ class Prompt32Shape(PipelinedShape):
     embedding: str = "rates"
     half_split: bool = False
 
-    dtype, kind, exact_rows = "float32", "f16", True  # type: ignore[assignment]
+    dtype, kind = "float32", "f16"  # type: ignore[assignment]
     parts, terms, sums_stay = 2, ((0, 1), (1, 0), (0, 0)), False  # type: ignore[assignment]
     row_step = property(lambda self: SPLIT_THREADS // self.row_chunks)
 

@@ -117,6 +117,7 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
     chunks, row_step, dims, tile_rows = shape.row_chunks, shape.row_step, shape.dims, shape.tile_keys
     offsets = tuple(row_step * i for i in range(ROW_STEPS))
     load = load_rows(offsets, 1, 1 + half_split, 4, "ld.global.nc")
+    load_one, no_row = load_rows((0,), 1, 1 + half_split, 4, "ld.global.nc"), zero_words(4)
     load_v = load_rows(offsets, 1, 1, 4, "ld.global.nc")
     places, places_v = columns(shape, 1, 0, half_split), columns(shape, 1, 0, False)
     state_of = begin(shape, 1)
@@ -130,10 +131,13 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
     @op(floats(4 * ROW_STEPS))
     def rotated(b, words, state, rotation, batch, place, last, chunk):
         turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), row_step)
-        x, made = as_floats(b, words), []
-        for i in range(ROW_STEPS):
-            made += rotate(b, x[4 * i : 4 * i + 4], next(turned), pairs)
-        return made
+        x = as_floats(b, words)
+        return [y for i in range(ROW_STEPS) for y in rotate(b, x[4 * i : 4 * i + 4], next(turned), pairs)]
+
+    @op(types.void)
+    def store_exact(b, pointer, words, state, rotation, batch, place, chunk):
+        turned = turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)
+        as_before(b, pointer, chunk, rotate(b, as_floats(b, words), next(turned), pairs), 0)
 
     def stores(emit: Any) -> Any:
         """store(pointer, x, factor, row, last, chunk): `emit` of each row up to `last`."""
@@ -184,12 +188,10 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
                     words = load(source, row, count - 1, pitch, places(chunk, rotation.rotary_dim))
                 else:
                     words = load_v(source, row, count - 1, pitch, places_v(chunk, 0))
-            x = as_they_are(words)
+            x, place, last = as_they_are(words), first + row, first + count - 1
             if rotates:
                 if embeds:
-                    x = rotated(
-                        words, state_of(rotation, chunk), rotation, batch, first + row, first + count - 1, chunk
-                    )
+                    x = rotated(words, state_of(rotation, chunk), rotation, batch, place, last, chunk)
             bits = warp_largest(largest(x))
             if tid & 31 == 0:
                 shared[tid >> 5] = bits
@@ -212,6 +214,15 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
             begins = (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims)
             if far == uint32(0):
                 store_split(advance(target, begins), x, factor, row, count - 1, chunk)
+            elif rotates and embeds:  # again, row by row: large scores show how far angles are off that are not exact
+                state, end = state_of(rotation, chunk), min(row + tile_rows, count)
+                while row < end:
+                    one = no_row()
+                    if chunk * 4 < hdim:
+                        one = load_one(source, row, row, pitch, places(chunk, rotation.rotary_dim))
+                    begins = (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims)
+                    store_exact(advance(target, begins), one, state, rotation, batch, first + row, chunk)
+                    row += row_step
             else:
                 store_whole(advance(target, begins), x, float32(1.0), row, count - 1, chunk)
             if tid == 0:
