@@ -234,5 +234,6 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
                     scale = float_of((uint32(127) + clamped - top) << uint32(23))
                 scales[block] = scale
 
+    blocks = 1 if "tables" in embedding else 3  # rows of tables take registers
     kernel.__name__ = kernel.__qualname__ = f"split_float32_d{hdim}_{embedding}{'_halves' * half_split}"
-    return Kernel(kernel, (*types_of(DTYPES["float32"]), FLOATS, FLOATS, FLOATS, FLOATS), SPLIT_THREADS)
+    return Kernel(kernel, (*types_of(DTYPES["float32"]), FLOATS, FLOATS, FLOATS, FLOATS), SPLIT_THREADS, min_blocks=blocks)
