@@ -24,21 +24,20 @@ NAMES = ("q", "k", "v", "out")  # of a launch's first arguments
 
 
 @dataclass(frozen=True)
-class Decode:
+class Call:
     """Calls alike but for how many keys there are: their kernel, and its arguments.
 
     `scale` multiplies scores, as in softmax(scale q k). by_length: sequences have lengths of their own, up to seq_k.
     """
 
-    shape: DecodeShape
+    shape: Any
     batch: int
     heads: int
     kv_heads: int
     seq_q: int
     causal: bool
     scale: float
-    by_length: bool
-    sms: int
+    by_length: bool = False
 
     @property
     def rows(self) -> int:
@@ -49,13 +48,9 @@ class Decode:
     def tiles(self) -> int:
         return -(-self.rows // self.shape.rows)
 
-    @property
-    def kernel(self) -> Kernel:
-        return decode_kernel(self.shape)
-
     def splits(self, seq_k: int) -> tuple[int, int]:
         """(splits, keys of each)."""
-        return splits_of(self.shape, self.batch * self.kv_heads * self.tiles, seq_k, self.sms)
+        return 1, seq_k
 
     def sizes(self, seq_k: int, q_offset: int, lengths: Any) -> tuple[Any, ...]:
         """The arguments of `args.Sizes`; `lengths` is what stands for their buffer."""
@@ -63,6 +58,19 @@ class Decode:
         rows = (self.kv_heads, self.heads // self.kv_heads, self.seq_q, seq_k, self.tiles, self.shape.rows)
         scale = self.scale * math.log2(math.e)
         return (*rows, split_keys, splits, q_offset, int(self.causal), scale, lengths, int(self.by_length))
+
+
+@dataclass(frozen=True)
+class Decode(Call):
+    shape: DecodeShape
+    sms: int = H100_SMS
+
+    @property
+    def kernel(self) -> Kernel:
+        return decode_kernel(self.shape)
+
+    def splits(self, seq_k: int) -> tuple[int, int]:
+        return splits_of(self.shape, self.batch * self.kv_heads * self.tiles, seq_k, self.sms)
 
     def grids(self, splits: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Of the launch that decodes, and of the one that combines the splits."""

@@ -58,12 +58,11 @@ class Prompt32(Prompt):
         return made
 
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
-        grid = (self.kv_heads, self.tiles, self.batch) if self.causal else (self.tiles, self.kv_heads, self.batch)
         buffers = self.buffers(seq_k)
         args = (*args, *buffers)
         blocks = (buffers["scales"][2], buffers["scales"][1], self.batch)
         attend = Launch(
-            prompt32_kernel(self.shape), grid, (self.shape.threads,), (*args, *self.maps(seq_k)), self.shape.layout
+            prompt32_kernel(self.shape), self.grid, (self.shape.threads,), (*args, *self.maps(seq_k)), self.shape.layout
         )
         return Launch(split_kernel(self.shape), blocks, (SPLIT_THREADS,), args), attend
 

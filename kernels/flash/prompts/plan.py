@@ -1,6 +1,5 @@
 """Which kernel takes a prompt in half precision, and its plan over named buffers."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +10,7 @@ from ...limits import EMULATED_TARGET, capability
 from ...tensor_map import MAP_BYTES, TensorMap
 from ...version import Buffer, Launch, Plan, Problem
 from ..decode.choose import HALF_SINCE, OVERLAP_SINCE
-from ..decode.plan import H100_SMS, embedding_of, given_buffers, strides_of
+from ..decode.plan import H100_SMS, Call, embedding_of, given_buffers, strides_of
 from .mma import prompt_kernel
 from .rotate import rotate_kernel
 from .shapes import SLAB_DIMS, PromptShape, WgmmaShape
@@ -54,33 +53,20 @@ def wgmma_shape(dtype: str, hdim: int, embedding: str, half_split: bool) -> Wgmm
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """Calls alike but for how many keys there are. `scale`, positive, multiplies scores, as in softmax(scale q k)."""
+class Prompt(Call):
+    """As `Call`; the scale is positive."""
 
     shape: PromptShape | WgmmaShape
-    batch: int
-    heads: int
-    kv_heads: int
-    seq_q: int
-    causal: bool
-    scale: float
-    by_length: bool = False
 
     @property
-    def tiles(self) -> int:
-        return -(-self.heads // self.kv_heads * self.seq_q // self.shape.rows)
-
-    def sizes(self, seq_k: int, q_offset: int, lengths: Any) -> tuple[Any, ...]:
-        """The arguments of `args.Sizes`; `lengths` is what stands for their buffer."""
-        rows = (self.kv_heads, self.heads // self.kv_heads, self.seq_q, seq_k, self.tiles, self.shape.rows)
-        scale = self.scale * math.log2(math.e)
-        return (*rows, seq_k, 1, q_offset, int(self.causal), scale, lengths, int(self.by_length))
+    def grid(self) -> tuple[int, int, int]:
+        """As `phases.tile_of` has it."""
+        heads = (self.kv_heads, self.tiles) if self.causal else (self.tiles, self.kv_heads)
+        return (*heads, self.batch)
 
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         """On wgmma, the launch that rotates keys comes first, where they are to be rotated."""
-        grid, layout = (self.tiles, self.kv_heads, self.batch), self.shape.layout
-        if self.causal:
-            grid = (self.kv_heads, self.tiles, self.batch)
+        grid, layout = self.grid, self.shape.layout
         taken = self.rotated(args, "k_rotated", seq_k) if self.shape.rotates and args else args
         if isinstance(self.shape, PromptShape):
             made = Launch(prompt_kernel(self.shape), grid, (self.shape.threads,), taken, layout)

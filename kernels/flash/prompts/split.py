@@ -117,11 +117,11 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
     chunks, row_step, dims, tile_rows = shape.row_chunks, shape.row_step, shape.dims, shape.tile_keys
     offsets = tuple(row_step * i for i in range(ROW_STEPS))
     load = load_rows(offsets, 1, 1 + half_split, 4, "ld.global.nc")
-    load_one, no_row = load_rows((0,), 1, 1 + half_split, 4, "ld.global.nc"), zero_words(4)
+    load_one, load_one_v = (load_rows((0,), 1, pieces, 4, "ld.global.nc") for pieces in (1 + half_split, 1))
     load_v = load_rows(offsets, 1, 1, 4, "ld.global.nc")
     places, places_v = columns(shape, 1, 0, half_split), columns(shape, 1, 0, False)
     state_of = begin(shape, 1)
-    pairs, none, rotates = pairs_of(shape, 1), zero_words(4 * ROW_STEPS), shape.rotates
+    pairs, none, no_row, rotates = pairs_of(shape, 1), zero_words(4 * ROW_STEPS), zero_words(4), shape.rotates
     least, most, scored, top = uint32(LEAST), uint32(MOST), uint32(MOST_SCORED), uint32(127 + TOP)
 
     @op(floats(4 * ROW_STEPS))
@@ -135,32 +135,21 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
         return [y for i in range(ROW_STEPS) for y in rotate(b, x[4 * i : 4 * i + 4], next(turned), pairs)]
 
     @op(types.void)
-    def store_exact(b, pointer, words, state, rotation, batch, place, chunk):
-        turned = turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)
-        as_before(b, pointer, chunk, rotate(b, as_floats(b, words), next(turned), pairs), 0)
+    def store_parts(b, pointer, x, factor, row, last, chunk):
+        pointer = b.add(pointer, b.zext(b.shl(chunk, i32(3)), pointer.type))
+        for i, offset in enumerate(offsets):
+            parts = split_parts(b, [b.fmul(value, factor) for value in x[4 * i : 4 * i + 4]])
+            with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
+                for number, words in enumerate(parts):
+                    store_words(b, "st.global", pointer, words, 4 * dims * offset + 2 * dims * number)
 
-    def stores(emit: Any) -> Any:
-        """store(pointer, x, factor, row, last, chunk): `emit` of each row up to `last`."""
-
-        @op(types.void)
-        def store(b, pointer, x, factor, row, last, chunk):
-            for i, offset in enumerate(offsets):
-                values = [b.fmul(value, factor) for value in x[4 * i : 4 * i + 4]]
-                with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
-                    emit(b, pointer, chunk, values, 4 * dims * offset)
-
-        return store
-
-    def as_parts(b: Any, pointer: Any, chunk: Any, values: Any, offset: int) -> None:
-        at = b.add(pointer, b.zext(b.shl(chunk, i32(3)), pointer.type))
-        for part, words in enumerate(split_parts(b, values)):
-            store_words(b, "st.global", at, words, offset + 2 * dims * part)
-
-    def as_before(b: Any, pointer: Any, chunk: Any, values: Any, offset: int) -> None:
-        at = b.add(pointer, b.zext(b.shl(chunk, i32(4)), pointer.type))
-        store_words(b, "st.global", at, as_words(b, values), offset)
-
-    store_split, store_whole = stores(as_parts), stores(as_before)
+    @op(types.void)
+    def store_row(b, pointer, words, state, rotation, batch, place, chunk, embeds):
+        if rotates:
+            turned = next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1))
+            rotated, embeds = rotate(b, as_floats(b, words), turned, pairs), b.icmp_signed("!=", embeds, i32(0))
+            words = [b.select(embeds, x, y) for x, y in zip(as_words(b, rotated), words)]
+        store_words(b, "st.global", b.add(pointer, b.zext(b.shl(chunk, i32(4)), pointer.type)), words)
 
     def kernel(tensors, sizes, rotation, workspace, scales, q_parts, k_parts, v_parts):
         launch_dependents()
@@ -212,28 +201,29 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
             for i in range(SPLIT_WARPS):
                 far |= shared[8 + i]
             begins = (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims)
+            scale = UNSPLIT
             if far == uint32(0):
-                store_split(advance(target, begins), x, factor, row, count - 1, chunk)
-            elif rotates and embeds:  # again, row by row: large scores show how far angles are off that are not exact
+                scale = float_of((uint32(127) + clamped - top) << uint32(23))
+                store_parts(advance(target, begins), x, factor, row, count - 1, chunk)
+            else:  # rotated again, row by row: large scores show how far angles are off that are not exact
                 state, end = state_of(rotation, chunk), min(row + tile_rows, count)
                 while row < end:
                     one = no_row()
                     if chunk * 4 < hdim:
-                        one = load_one(source, row, row, pitch, places(chunk, rotation.rotary_dim))
-                    begins = (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims)
-                    store_exact(advance(target, begins), one, state, rotation, batch, first + row, chunk)
+                        if embeds:
+                            one = load_one(source, row, row, pitch, places(chunk, rotation.rotary_dim))
+                        else:
+                            one = load_one_v(source, row, row, pitch, places_v(chunk, 0))
+                    at = advance(target, (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims))
+                    store_row(at, one, state, rotation, batch, first + row, chunk, cint(embeds))
                     row += row_step
-            else:
-                store_whole(advance(target, begins), x, float32(1.0), row, count - 1, chunk)
             if tid == 0:
                 block = (batch * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)) * cint(cuda.gridDim.x) + cint(
                     cuda.blockIdx.x
                 )
-                scale = UNSPLIT
-                if far == uint32(0):
-                    scale = float_of((uint32(127) + clamped - top) << uint32(23))
                 scales[block] = scale
 
     blocks = 1 if "tables" in embedding else 3  # rows of tables take registers
     kernel.__name__ = kernel.__qualname__ = f"split_float32_d{hdim}_{embedding}{'_halves' * half_split}"
-    return Kernel(kernel, (*types_of(DTYPES["float32"]), FLOATS, FLOATS, FLOATS, FLOATS), SPLIT_THREADS, min_blocks=blocks)
+    signature = (*types_of(DTYPES["float32"]), *(FLOATS,) * 4)
+    return Kernel(kernel, signature, SPLIT_THREADS, min_blocks=blocks)
