@@ -8,7 +8,7 @@ from numba import cuda, types, uint64
 
 from ..device.vector import advance
 from .dtype import Dtype
-from .schedule import Shape, query_of
+from .schedule import DecodeShape, Shape, query_of
 from .softmax import NO_KEY
 from .tiles import (
     FLOAT,
@@ -95,7 +95,7 @@ def no_keys() -> list[Any]:
     return [f32(x) for x in (0.0, 0.0, 0.0, 0.0, NO_KEY, 0.0)]
 
 
-def finish(shape: Any) -> Any:
+def finish(shape: DecodeShape) -> Any:
     """done(shared, tid, tensors, sizes, workspace, block, split): `block` is (batch, head, tile, flat head).
 
     Accumulators and statistics of all warps are in shared memory, in front of a barrier that it has.

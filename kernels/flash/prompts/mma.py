@@ -15,7 +15,7 @@ from ...version import Kernel
 from ..args import types_of
 from ..atoms import tile
 from ..embed import begin
-from ..epilogue import finish, store_statistics
+from ..epilogue import store_statistics
 from ..loads import columns
 from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, step
@@ -23,6 +23,7 @@ from ..tiles import constant, part, wait_for_launch
 from .phases import (
     commit,
     copy_rows,
+    merge_keys,
     scale_scores,
     stage_queries,
     tile_of,
@@ -49,7 +50,7 @@ def build(shape: PromptShape) -> Any:
     weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
     zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
     sum_rows = lane_sum(2, QUAD)
-    statistics, done = store_statistics(shape), finish(shape)
+    statistics, done = store_statistics(shape), merge_keys(shape)
     block, end_group = tile_of(rows), commit
     query, sums, row_max_at, row_sum_at = (at[name] for name in ("query", "sums", "row_max", "row_sum"))
     values_at = sums + stages * tile_floats
@@ -140,7 +141,7 @@ def build(shape: PromptShape) -> Any:
         if lane & 3 == 0:
             statistics(shared, row_max_at + first, lane >> 2, row_max)
             statistics(shared, row_sum_at + first, lane >> 2, row_sum)
-        done(shared, tid, tensors, sizes, workspace, (batch, head, tile, 0), 0)
+        done(shared, tid, tensors, sizes, batch, head, tile)
 
     return kernel
 

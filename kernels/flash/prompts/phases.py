@@ -13,15 +13,21 @@ from ...device.cint import cint
 from ...device.vector import advance
 from ..decode.kernel import prologue
 from ..embed import pairs_of, rotate, turns
+from ..epilogue import inverse
 from ..loads import columns, copy_async, load_rows
 from ..schedule import ROW_STEPS, query_of
 from ..tiles import (
     I64,
     VOID,
+    as_floats,
     asm,
     at_float,
+    exp2,
+    f32,
     floats,
     i32,
+    load_words,
+    maximum,
     op,
     store_words,
     zero_words,
@@ -225,3 +231,47 @@ def rows_written(put_first: Any, put_second: Any) -> Any:
         put_second(out_row(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, acc, row_sum)
 
     return write
+
+
+def merge_keys(shape: PromptShape) -> Any:
+    """done(shared, tid, tensors, sizes, batch, head, tile): the output, of all warps' accumulators and statistics.
+
+    They are in shared memory, in front of a barrier that it has.
+    """
+    at, rows, hdim, threads, vector = shape.layout, shape.rows, shape.hdim, shape.threads, shape.element.vector
+    items, pitch, size = rows * (hdim // vector), 4 * shape.row_pitch, shape.element.size
+
+    @op(types.void)
+    def put(b, shared, pointer, row, dim):
+        statistics = [b.add(at_float(b, shared, i32(at[name])), b.shl(row, i32(2))) for name in ("row_max", "row_sum")]
+        maxima, totals = (
+            [as_floats(b, load_words(b, "ld.shared", base, 1, 4 * rows * warp))[0] for warp in range(shape.key_warps)]
+            for base in statistics
+        )
+        top = maxima[0]
+        for other in maxima[1:]:
+            top = maximum(b, top, other)
+        out, total = [f32(0.0)] * vector, f32(0.0)
+        address = b.add(at_float(b, shared, i32(at["sums"])), b.add(b.mul(row, i32(pitch)), b.shl(dim, i32(2))))
+        for warp, (row_max, row_sum) in enumerate(zip(maxima, totals)):
+            factor = exp2(b, b.fsub(row_max, top))
+            total = b.fma(factor, row_sum, total)
+            values = [x for i in (0, 16) for x in load_words(b, "ld.shared", address, 4, rows * pitch * warp + i)]
+            out = [b.fma(factor, x, y) for x, y in zip(as_floats(b, values), out)]
+        by = inverse(b, total)
+        where = b.add(pointer, b.zext(b.mul(dim, i32(size)), I64))
+        store_words(b, "st.global", where, shape.element.words(b, [b.fmul(x, by) for x in out]))
+
+    @cuda.jit(device=True, forceinline=True)
+    def done(shared, tid, tensors, sizes, batch, head, tile):
+        cuda.syncthreads()
+        item = tid
+        while item < items:
+            row = item // (hdim // vector)
+            dim = vector * (item - row * (hdim // vector))
+            of_head = tile * rows + row
+            if of_head < sizes.group * sizes.seq_q:
+                put(shared, out_row(tensors, sizes, batch, head, of_head), row, dim)
+            item += threads
+
+    return done
