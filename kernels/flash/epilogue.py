@@ -29,10 +29,15 @@ from .tiles import (
 
 
 def inverse(b: Any, total: Any) -> Any:
-    """1 / total: an approximation and one step of Newton's, as an exact division is a call; 0 of a row without keys."""
-    by = pure(b, "rcp.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, total)
-    by = b.fma(by, b.fma(negate(b, total), by, f32(1.0)), by)
-    return b.select(b.fcmp_unordered("!=", total, f32(0.0)), by, f32(0.0))
+    """1 / total to 2^-23, 0 of a row without keys. An exact division would be a call."""
+    has_keys = b.fcmp_unordered("!=", total, f32(0.0))
+    return b.select(has_keys, pure(b, "rcp.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, total), f32(0.0))
+
+
+def exact_inverse(b: Any, total: Any) -> Any:
+    """`inverse`, and one step of Newton's."""
+    by = inverse(b, total)
+    return b.fma(by, b.fma(negate(b, total), by, f32(1.0)), by)
 
 
 def store_row(element: Dtype) -> Any:
@@ -43,7 +48,7 @@ def store_row(element: Dtype) -> Any:
 
     @op(types.void)
     def put(b, pointer, index, state):
-        by = inverse(b, state[5])
+        by = exact_inverse(b, state[5])
         address = b.add(pointer, b.mul(b.sext(index, I64), I64(element.size)))
         store_words(b, "st.global", address, element.words(b, [b.fmul(x, by) for x in state[:4]]))
 

@@ -56,9 +56,9 @@ def load_rows(rows: tuple[int, ...], chunks: int, pieces: int, size: int, how: s
     return load
 
 
-def copy_async(b: Any, target: Any, offset: int, source: Any, inside: Any, size: int = BYTES) -> None:
-    """Start to copy `size` bytes to shared memory (cp.async); not `inside`, zeros, and nothing is read."""
-    how, used = "cg" if size == BYTES else "ca", b.select(inside, i32(size), i32(0))
+def copy_async(b: Any, target: Any, offset: int, source: Any, used: Any, size: int = BYTES) -> None:
+    """Start to copy `size` bytes to shared memory (cp.async), of which `used` are read and the others zeros."""
+    how = "cg" if size == BYTES else "ca"
     text = f"cp.async.{how}.shared.global [$0+{offset}], [$1], {size}, $2;"
     asm(b, text, "r,l,r,~{memory}", VOID, [target, source, used])
 

@@ -49,8 +49,9 @@ def wait_copies(b):
 def _copy(b: Any, target: Any, offset: int, row: Any, pieces: list[Any], inside: Any) -> None:
     """Start to copy 16 bytes of a row, in one piece or two; zeros where the row is not `inside`."""
     size = BYTES // len(pieces)
+    used = b.select(inside, i32(size), i32(0))
     for number, piece in enumerate(pieces):
-        copy_async(b, target, offset + size * number, b.add(row, b.zext(piece, I64)), inside, size)
+        copy_async(b, target, offset + size * number, b.add(row, b.zext(piece, I64)), used, size)
 
 
 def _inside(b: Any, row: Any, offset: int, rows: int, step: int) -> Any:

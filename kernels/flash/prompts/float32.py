@@ -116,7 +116,8 @@ def greatest_score(shape: Prompt32Shape) -> Any:
 
 def copier(shape: Prompt32Shape) -> Any:
     """copy_all(shared, q_map, k_map, v_map, tile, tiles, head, batch), by one thread: queries, and tiles in turn."""
-    at, groups, rows, produce = Pipeline(shape), shape.groups, shape.rows, producer(shape)
+    at, groups, rows, fill = Pipeline(shape), shape.groups, shape.rows, producer(shape)
+    following = next_stage(shape)
     copy, open_map, expect = atoms.copy_tile(shape.slabs, atoms.GROUP_ROWS), atoms.open_map, atoms.expect
     query, group_floats, queries_full, query_bytes = at.query, at.group, at.queries_full, groups * at.group * 4
 
@@ -129,7 +130,11 @@ def copier(shape: Prompt32Shape) -> Any:
         for group in range(groups):
             row = tile * rows + 64 * group
             copy(shared, query + group * group_floats, q_map, row, head, batch, queries_full)
-        produce(shared, k_map, v_map, tiles, head, batch)
+        stage, parity, number = cint(0), cint(1), cint(0)  # the parity of the phase before the first
+        while number < tiles:
+            fill(shared, stage, parity, k_map, v_map, number, head, batch)
+            stage, parity = following(stage, parity)
+            number += 1
 
     return copy_all
 

@@ -16,7 +16,7 @@ from ..atoms import tf32
 from ..atoms.tile import scaled_rows
 from ..chunks.shape import ChunkShape
 from ..dtype import HALF
-from ..epilogue import inverse
+from ..epilogue import exact_inverse
 from ..mask import LOG2_E, bounds_of, key_offsets, mask
 from ..schedule import query_of
 from ..softmax import QUAD, lane_sum, row_top
@@ -81,7 +81,7 @@ def store_rows(shape: Prompt32Shape) -> Any:
     def half_of(half: int) -> Any:
         @op(types.void)
         def put(b, pointer, valid, member, acc, row_sum):
-            by = inverse(b, row_sum[half])
+            by = exact_inverse(b, row_sum[half])
             address = b.add(pointer, b.zext(b.shl(member, i32(3)), I64))
             with b.if_then(valid):
                 for tile in range(shape.hdim // 8):

@@ -5,6 +5,7 @@ them and all keys that these see, a tile of keys at a time. Tiles in shared memo
 bytes, chunk c of row r at c ^ (r & 7). Keys with half-split RoPE, and queries like them, lie in the order of `loads`.
 """
 
+from functools import partial
 from typing import Any
 
 from numba import cuda, types, uint64
@@ -103,22 +104,23 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
     load = load_rows(offsets, 1, 1 + shape.half_split, shape.element.size, "ld.global.nc")
     columns_of, more, none = columns(shape, 1, 0, shape.half_split), rows > part_rows, zero_words(asked_words(shape))
 
-    def put_words(b: Any, shared: Any, row: Any, chunk: Any, words: Any) -> None:
+    def put_words(b: Any, base: Any, row: Any, chunk: Any, words_of: Any) -> None:
         with b.if_then(b.icmp_signed("<", chunk, i32(-(-hdim // SLAB_DIMS) * SLAB_CHUNKS))):
-            store_words(b, "st.shared", where(b, at_float(b, shared, i32(index)), row, chunk), words)
+            store_words(b, "st.shared", where(b, base, row, chunk), words_of())
 
     @op(types.void)
     def keep(b, shared, words, state, rotation, batch, query, last, row, chunk):
+        base = at_float(b, shared, i32(index))
         turned = turns(shape, b, state, rotation, (batch, query, last, chunk, 1), step)
         for number, offset in enumerate(offsets):
             x = words[4 * number : 4 * number + 4]
             if shape.rotates:
                 x = shape.element.words(b, rotate(b, shape.element.floats(b, x), next(turned), pairs))
-            put_words(b, shared, b.add(row, i32(offset)), chunk, x)
+            put_words(b, base, b.add(row, i32(offset)), chunk, partial(list, x))
 
     @op(types.void)
     def put(b, shared, row, chunk, values):
-        put_words(b, shared, row, chunk, shape.element.words(b, values))
+        put_words(b, at_float(b, shared, i32(index)), row, chunk, partial(shape.element.words, b, values))
 
     by_row = prologue(shape, put, scaled=False)  # the scale would round queries once more
 
@@ -130,18 +132,18 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
         return of_group, query, last, of_group == last_group
 
     @cuda.jit(device=True, forceinline=True)
-    def load_part(tensors, sizes, rotation, batch, head, of_group, query, last, chunk):
+    def load_part(tensors, sizes, rotation, batch, head, of_group, query, item, last, chunk):
         q = advance(tensors.q, uint64(batch) * tensors.q_batch)
         q = advance(q, uint64(head * sizes.group + of_group) * tensors.q_head)
-        return load(q, query, last, tensors.q_row, columns_of(chunk, rotation.rotary_dim))
+        places = columns_of(chunk, rotation.rotary_dim)
+        return load(q, query + item // chunks, last, tensors.q_row, places)
 
     @cuda.jit(device=True, forceinline=True)
     def ask(tid, tensors, sizes, rotation, batch, head, tile):
         words, chunk = none(), tid % chunks
         of_group, query, last, whole = head_of(sizes, tile)
         if whole and chunk * vector < hdim:
-            query += tid // chunks
-            words = load_part(tensors, sizes, rotation, batch, head, of_group, query, last, chunk)
+            words = load_part(tensors, sizes, rotation, batch, head, of_group, query, tid, last, chunk)
         return words
 
     @cuda.jit(device=True, forceinline=True)
@@ -154,7 +156,7 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
                 keep(shared, words, state, rotation, batch, place + row, end, row, chunk)
                 row += part_rows
                 while more and row < rows:
-                    words = load_part(tensors, sizes, rotation, batch, head, of_group, query + row, last, chunk)
+                    words = load_part(tensors, sizes, rotation, batch, head, of_group, query, row * chunks, last, chunk)
                     keep(shared, words, state, rotation, batch, place + row, end, row, chunk)
                     row += part_rows
         else:
@@ -188,7 +190,8 @@ def copy_rows(shape: PromptShape) -> Any:
         further = b.mul(pitch, I64(step))
         for number, (target, offset) in enumerate(targets):
             inside = b.icmp_signed("<", b.add(place_, i32(step * number)), end)
-            copy_async(b, target, offset, b.add(source, b.zext(columns[0], I64)), inside)
+            used = b.select(inside, i32(16), i32(0))
+            copy_async(b, target, offset, b.add(source, b.zext(columns[0], I64)), used)
             source = b.add(source, further)
 
     return copy

@@ -58,28 +58,22 @@ def next_stage(shape: PipelinedShape) -> Any:
 
 
 def producer(shape: PipelinedShape) -> Any:
-    """produce(shared, k_map, v_map, tiles, head, batch), by one thread: all tiles, each when its stage is empty."""
-    at, keys, tile_bytes, following = Pipeline(shape), shape.tile_keys, shape.tile_bytes, next_stage(shape)
-    copy, expect_bytes, wait = copy_tile(shape.slabs, shape.tile_keys), expect, wait_barrier
+    """fill(shared, stage, parity, k_map, v_map, number, head, batch), by one thread: a tile when its stage is empty."""
+    at, keys, tile_bytes = Pipeline(shape), shape.tile_keys, shape.tile_bytes
+    copy = copy_tile(shape.slabs, keys)
     keys_full, keys_empty, values_full, values_empty = at.keys_full, at.keys_empty, at.values_full, at.values_empty
     keys_at, values_at, tile_floats = at.keys, at.values, at.tile
 
     @cuda.jit(device=True, forceinline=True)
-    def produce(shared, k_map, v_map, tiles, head, batch):
-        stage, parity, number = cint(0), cint(1), cint(0)  # the parity of the phase before the first
-        while number < tiles:
-            full, room = keys_full + 2 * stage, stage * tile_floats
-            wait(shared, keys_empty + 2 * stage, parity)
-            expect_bytes(shared, full, tile_bytes)
-            copy(shared, keys_at + room, k_map, number * keys, head, batch, full)
-            full = values_full + 2 * stage
-            wait(shared, values_empty + 2 * stage, parity)
-            expect_bytes(shared, full, tile_bytes)
-            copy(shared, values_at + room, v_map, number * keys, head, batch, full)
-            stage, parity = following(stage, parity)
-            number += 1
+    def fill(shared, stage, parity, k_map, v_map, number, head, batch):
+        wait_barrier(shared, keys_empty + 2 * stage, parity)
+        expect(shared, keys_full + 2 * stage, tile_bytes)
+        copy(shared, keys_at + stage * tile_floats, k_map, number * keys, head, batch, keys_full + 2 * stage)
+        wait_barrier(shared, values_empty + 2 * stage, parity)
+        expect(shared, values_full + 2 * stage, tile_bytes)
+        copy(shared, values_at + stage * tile_floats, v_map, number * keys, head, batch, values_full + 2 * stage)
 
-    return produce
+    return fill
 
 
 @cuda.jit(device=True, forceinline=True)

@@ -91,7 +91,7 @@ def build(shape: WgmmaShape) -> Any:
     query, keys_at, values_at, tile_floats, queries_full = at.query, at.keys, at.values, at.tile, at.queries_full
     group_floats, rows, row_chunks, alibi = at.group, shape.rows, shape.row_chunks, shape.embedding == "alibi"
     give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
-    begin_all, produce, following = begin_barriers(shape, 8, 256), producer(shape), next_stage(shape)
+    begin_all, fill, following = begin_barriers(shape, 8, 256), producer(shape), next_stage(shape)
     start, both, last = atoms.start_scores(shape), atoms.start_both(shape), atoms.start_sums(shape)
     scores_of, sums_of = part(0, held), part(held, sums)
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
@@ -113,40 +113,6 @@ def build(shape: WgmmaShape) -> Any:
             made = scaled(made, scale)
         return masked(made, key, lane, seen)
 
-    @cuda.jit(device=True, forceinline=True)
-    def multiply(shared, queries, sizes, tiles, lane, seen):
-        stage, parity, number, scale, acc = cint(0), cint(0), cint(1), sizes.scale, zero_acc()
-        if alibi:  # the bias is one of scaled scores
-            scale = float32(1.0)
-        wait(shared, keys_full, 0)
-        scores = first_there(start(shared, queries, keys_at))
-        release(shared, keys_empty, lane)
-        scores = seen_scores(scores, cint(0), lane, seen, sizes.scale)
-        row_max = tops(scores, fresh(), scale)
-        made = weigh(scores, row_max, row_max, zero(), scale)
-        row_sum, p = row_sums_of(made), pack(weights_of(made))
-        while number < tiles:
-            after, parity_after = following(stage, parity)
-            wait(shared, values_full + 2 * stage, parity)
-            wait(shared, keys_full + 2 * after, parity_after)
-            started = both(shared, queries, keys_at + after * tile_floats, p, acc, values_at + stage * tile_floats)
-            scores, acc = scores_there(scores_of(started)), sums_of(started)
-            release(shared, keys_empty + 2 * after, lane)
-            scores = seen_scores(scores, number * keys, lane, seen, sizes.scale)
-            top = tops(scores, row_max, scale)
-            made = weigh(scores, row_max, top, row_sum, scale)
-            row_max, row_sum = top, row_sums_of(made)
-            acc = sums_there(acc)
-            release(shared, values_empty + 2 * stage, lane)
-            p = pack(weights_of(made))
-            acc = scale_acc(acc, factors_of(made))
-            stage, parity = after, parity_after
-            number += 1
-        wait(shared, values_full + 2 * stage, parity)
-        acc = last(shared, p, acc, values_at + stage * tile_floats)
-        row_sum = sum_rows(row_sum)
-        return sums_there(acc), row_sum
-
     def kernel(tensors, sizes, rotation, workspace, k_map, v_map):
         shared = cuda.shared.array(0, float32, 1024)
         tid = cint(cuda.threadIdx.x)
@@ -161,14 +127,19 @@ def build(shape: WgmmaShape) -> Any:
             words = ask(tid - 128, tensors, sizes, rotation, batch, head, tile)
             state = state_of(rotation, (tid - 128) % row_chunks)
         cuda.syncthreads()
+        stage, parity, number = cint(0), cint(0), cint(0)
         if tid < 128:
             give()
             if tid == 0:
                 open_map(k_map)
                 open_map(v_map)
+                parity = cint(1)  # of the phase before the first
                 if waits:
                     there()
-                produce(shared, k_map, v_map, tiles, head, batch)
+                while number < tiles:
+                    fill(shared, stage, parity, k_map, v_map, number, head, batch)
+                    stage, parity = following(stage, parity)
+                    number += 1
         else:
             take()
             lane, group = tid & 31, (tid >> 7) - 1
@@ -179,7 +150,38 @@ def build(shape: WgmmaShape) -> Any:
             row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
             seen = (bounds(row, all_keys, first_query, batch, head, sizes, rotation),
                     bounds(row + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
-            acc, row_sum = multiply(shared, query + group * group_floats, sizes, tiles, lane, seen)
+            queries, scale, acc = query + group * group_floats, sizes.scale, zero_acc()
+            if alibi:  # the bias is one of scaled scores
+                scale = float32(1.0)
+            wait(shared, keys_full, 0)
+            scores = first_there(start(shared, queries, keys_at))
+            release(shared, keys_empty, lane)
+            scores = seen_scores(scores, cint(0), lane, seen, sizes.scale)
+            row_max = tops(scores, fresh(), scale)
+            made = weigh(scores, row_max, row_max, zero(), scale)
+            row_sum, p = row_sums_of(made), pack(weights_of(made))
+            number = cint(1)
+            while number < tiles:
+                after, parity_after = following(stage, parity)
+                wait(shared, values_full + 2 * stage, parity)
+                wait(shared, keys_full + 2 * after, parity_after)
+                started = both(shared, queries, keys_at + after * tile_floats, p, acc, values_at + stage * tile_floats)
+                scores, acc = scores_there(scores_of(started)), sums_of(started)
+                release(shared, keys_empty + 2 * after, lane)
+                scores = seen_scores(scores, number * keys, lane, seen, sizes.scale)
+                top = tops(scores, row_max, scale)
+                made = weigh(scores, row_max, top, row_sum, scale)
+                row_max, row_sum = top, row_sums_of(made)
+                acc = sums_there(acc)
+                release(shared, values_empty + 2 * stage, lane)
+                p = pack(weights_of(made))
+                acc = scale_acc(acc, factors_of(made))
+                stage, parity = after, parity_after
+                number += 1
+            wait(shared, values_full + 2 * stage, parity)
+            acc = last(shared, p, acc, values_at + stage * tile_floats)
+            row_sum = sum_rows(row_sum)
+            acc = sums_there(acc)
             write(tensors, sizes, batch, head, row, lane, acc, row_sum)
 
     return kernel
