@@ -170,7 +170,7 @@ class Kernel:
     @property
     def parameters(self) -> tuple[Any, ...]:
         """The signature with tuples flattened: one type for each argument of a launch."""
-        return tuple(part for kind in self.signature for part in (getattr(kind, "types", None) or (kind,)))
+        return tuple(part for kind in self.signature for part in (getattr(kind, "types", (kind,))))
 
     @property
     def launch_bounds(self) -> tuple[int, ...] | None:

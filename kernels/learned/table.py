@@ -13,7 +13,7 @@ from ..device.half import HALVES
 from ..device.table import WORDS, load_float8, load_floats, load_halves
 from ..device.vector import make_float4
 from ..flash.cluster import Embedding, attend, plan
-from ..flash.cluster.embedding import nothing
+from ..flash.cluster.embedding import no_values
 from ..version import Buffer, Plan, Problem
 
 
@@ -21,7 +21,7 @@ def rows_by(load: Any) -> Any:
     """A function that loads 4 dims of the row of a position."""
 
     @cuda.jit(device=True)
-    def row(table, position, dim, begun, hdim):
+    def row(table, position, dim, dim_values, hdim):
         x = load(table, uint64(uint64(position) * uint64(hdim) + uint64(dim)))
         return x.x, x.y, x.z, x.w
 
@@ -35,9 +35,9 @@ def added(x, s, t, u, v):
 
 # By the dtype of the table: the embedding, the type of the pointer, and the dtype of the buffer.
 TABLES: dict[str, tuple[Embedding, Any, str]] = {
-    "float32": (Embedding("table_float32", nothing, rows_by(load_floats), added), FLOATS, "float32"),
-    "float16": (Embedding("table_float16", nothing, rows_by(load_halves), added), HALVES, "float16"),
-    "float8": (Embedding("table_float8", nothing, rows_by(load_float8), added), WORDS, "uint8"),
+    "float32": (Embedding("table_float32", no_values, rows_by(load_floats), added), FLOATS, "float32"),
+    "float16": (Embedding("table_float16", no_values, rows_by(load_halves), added), HALVES, "float16"),
+    "float8": (Embedding("table_float8", no_values, rows_by(load_float8), added), WORDS, "uint8"),
 }
 
 

@@ -11,8 +11,8 @@ from numba import cuda, float32, types, uint64
 from ..constants import FLOATS, INTS
 from ..device.vector import advance, ld2
 from ..flash.cluster import Embedding
-from ..flash.cluster.embedding import MOST_POSITIONS, nothing
-from .v8 import ROPE, of_pairs, rates_of, turned_by, turns
+from ..flash.cluster.embedding import MOST_POSITIONS, no_values
+from .v8 import ROPE, cos_sin, of_pairs, rates_of, rotate_pairs
 
 NAN = float32(float("nan"))
 
@@ -56,9 +56,9 @@ def rates_at(places, dim):
 
 
 @cuda.jit(device=True)
-def turns_at(places, place, dim, rate, hdim):
+def cos_sin_at(places, place, dim, rate, hdim):
     position = places.positions[place]
-    cos0, sin0, cos1, sin1 = turns(places.rates, position, dim, rate, hdim)
+    cos0, sin0, cos1, sin1 = cos_sin(places.rates, position, dim, rate, hdim)
     if position < 0 or position >= MOST_POSITIONS:
         cos0, sin0, cos1, sin1 = NAN, NAN, NAN, NAN
     return cos0, sin0, cos1, sin1
@@ -70,7 +70,7 @@ def places_of(places, batch):
 
 
 @cuda.jit(device=True)
-def row_of(tables, position, dim, begun, hdim):
+def row_of(tables, position, dim, dim_values, hdim):
     cos0, sin0, cos1, sin1 = NAN, NAN, NAN, NAN
     if position >= 0 and position < tables.count:
         at = uint64(uint64(position) * uint64(tables.pitch) + uint64(dim // 2))
@@ -80,8 +80,8 @@ def row_of(tables, position, dim, begun, hdim):
 
 
 @cuda.jit(device=True)
-def row_at(tables, place, dim, begun, hdim):
-    return row_of(tables, tables.positions[place], dim, begun, hdim)
+def row_at(tables, place, dim, dim_values, hdim):
+    return row_of(tables, tables.positions[place], dim, dim_values, hdim)
 
 
 @cuda.jit(device=True)
@@ -92,9 +92,12 @@ def placed_tables_of(tables, batch):
 
 MODES = {
     (False, False): (ROPE, FLOATS),
-    (False, True): (Embedding("rope_at", rates_at, turns_at, turned_by, of_batch=places_of), PLACES),
-    (True, False): (Embedding("rope_table", nothing, row_of, turned_by), TABLES),
-    (True, True): (Embedding("rope_table_at", nothing, row_at, turned_by, of_batch=placed_tables_of), PLACED_TABLES),
+    (False, True): (Embedding("rope_at", rates_at, cos_sin_at, rotate_pairs, table_of_batch=places_of), PLACES),
+    (True, False): (Embedding("rope_table", no_values, row_of, rotate_pairs), TABLES),
+    (True, True): (
+        Embedding("rope_table_at", no_values, row_at, rotate_pairs, table_of_batch=placed_tables_of),
+        PLACED_TABLES,
+    ),
 }
 
 

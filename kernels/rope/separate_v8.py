@@ -12,7 +12,7 @@ from ..device.vector import advance, ld4, st4
 from ..flash.cluster import attend, require_problem
 from ..planning import attention_buffers
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
-from .v8 import rates_buffer, rates_of, turned_by_odd, turns
+from .v8 import cos_sin, rates_buffer, rates_of, rotate_pairs_odd
 
 MOST_ELEMENTS = 2**32 - 1  # the kernel counts elements in 32 bits
 
@@ -26,8 +26,8 @@ def rotate_rows(x, rates, turned, rows, seq, hdim, rotary_dim, offset):
     if row < rows:
         value = ld4(advance(x, row * hdim), dim)
         if dim < rotary_dim:
-            cos0, sin0, cos1, sin1 = turns(rates, offset + int32(row % seq), dim, rates_of(rates, dim), hdim)
-            value = turned_by_odd(value, cos0, sin0, cos1, sin1)
+            cos0, sin0, cos1, sin1 = cos_sin(rates, offset + int32(row % seq), dim, rates_of(rates, dim), hdim)
+            value = rotate_pairs_odd(value, cos0, sin0, cos1, sin1)
         st4(advance(turned, row * hdim), dim, value)
 
 

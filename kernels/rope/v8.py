@@ -28,38 +28,38 @@ def rates_of(rates, dim):
 
 
 @cuda.jit(device=True)
-def turns(rates, position, dim, rate, hdim):
+def cos_sin(rates, position, dim, rate, hdim):
     sin0, cos0 = sincospi(float32(position), rate.x, rate.y)
     sin1, cos1 = sincospi(float32(position), rate.z, rate.w)
     return cos0, sin0, cos1, sin1
 
 
 @cuda.jit(device=True)
-def turned_by(x, cos0, sin0, cos1, sin1):
+def rotate_pairs(x, cos0, sin0, cos1, sin1):
     x0, x1 = rotate(x.x, x.y, cos0, sin0)
     x2, x3 = rotate(x.z, x.w, cos1, sin1)
     return make_float4(x0, x1, x2, x3)
 
 
 @cuda.jit(device=True)
-def turned_by_odd(x, cos0, sin0, cos1, sin1):
-    """As `turned_by`, but a pair with cos 1 and sin 0 stays as it is even if infinite: the one after an odd number of
-    pairs.
+def rotate_pairs_odd(x, cos0, sin0, cos1, sin1):
+    """As `rotate_pairs`, but a pair with cos 1 and sin 0 stays as it is even if infinite: the one after
+    an odd number of pairs.
     """
-    y = turned_by(x, cos0, sin0, cos1, sin1)
+    y = rotate_pairs(x, cos0, sin0, cos1, sin1)
     if cos1 == float32(1.0) and sin1 == float32(0.0):
         y = make_float4(y.x, y.y, x.z, x.w)
     return y
 
 
-ROPE = Embedding("rope", rates_of, turns, turned_by)
+ROPE = Embedding("rope", rates_of, cos_sin, rotate_pairs)
 
 
 def of_pairs(embedding: Embedding, rotary_dim: int) -> Embedding:
     """`embedding` for `rotary_dim` dims: two pairs are rotated at a time, so an odd number leaves one unrotated."""
     if rotary_dim % 4 == 0:
         return embedding
-    return replace(embedding, name=f"{embedding.name}_odd", embed=turned_by_odd)
+    return replace(embedding, name=f"{embedding.name}_odd", apply=rotate_pairs_odd)
 
 
 def rates_of_turning(rotary_dim: int, base: float = FREQUENCY_BASE) -> np.ndarray:

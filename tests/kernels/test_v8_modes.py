@@ -80,7 +80,7 @@ def test_every_mode(core: str, half_split: bool, tabled: bool, placed: bool) -> 
 
 @pytest.mark.parametrize("half_split, tabled, placed", swept(product(*[(False, True)] * 3), 0, 3))
 def test_keys_that_are_embedded_once(half_split: bool, tabled: bool, placed: bool) -> None:
-    check_mode(wgmma, RAGGED, half_split, tabled, placed, wgmma.Shape(2, 8, 128, 1, once=True))
+    check_mode(wgmma, RAGGED, half_split, tabled, placed, wgmma.Shape(2, 8, 128, 1, prerotate_keys=True))
 
 
 @pytest.mark.parametrize("half_split, tabled, placed", swept(product(*[(False, True)] * 3), 0, 2))

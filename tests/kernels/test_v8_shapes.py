@@ -63,10 +63,10 @@ def output_dims(core: ModuleType, shape: Any, hdim: int) -> np.ndarray:
         firsts = np.arange(0, shape.hdim, 4 * shape.columns)[:, None] + 4 * np.arange(shape.columns)
         return (firsts[..., None] + np.arange(4)).ravel()
     if core is mma:
-        panels = np.arange(shape.panels)[:, None] * shape.abreast + np.arange(shape.abreast)
+        panels = np.arange(shape.panels)[:, None] * shape.warps_d + np.arange(shape.warps_d)
         dims = panels[panels < shape.width // GROUP][:, None] * GROUP + np.arange(GROUP)
     else:
-        size = ROWS * shape.abreast
+        size = ROWS * shape.mmas_per_panel
         panels = np.arange(shape.panels)[:, None] * shape.warpgroups + np.arange(shape.warpgroups)
         dims = panels[panels < shape.width // size][:, None] * size + np.arange(size)
     ranks = GROUP * np.arange(shape.cluster)[:, None]
@@ -92,12 +92,11 @@ def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.Monke
 
             launch = launch_of(core, problem, shape)
             sharers = problem.heads // problem.kv_heads
-            tiles = launch.grid[0] // sharers if core is portable else launch.grid[2]
-            if core is wgmma and shape.streams:
-                tiles = launch.grid[0] // launch.cluster
+            heads_last = core is portable or (core is wgmma and shape.streams)
+            tiles = launch.grid[0] // launch.cluster if heads_last else launch.grid[2]
             assert 0 <= tiles * shape.queries - problem.seq_q < shape.queries, said
             assert np.prod(launch.grid) == tiles * problem.batch * problem.heads * launch.cluster, said
-            assert launch.grid[1] == (problem.kv_heads if core is portable else sharers), said
+            assert launch.grid[1] == sharers, said
             if core in CLUSTERED:
                 assert launch.cluster == shape.cluster and launch.grid[0] % launch.cluster == 0, said
                 assert shape.rows * shape.cluster >= shape.queries, said
@@ -106,9 +105,9 @@ def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.Monke
 def refused(core: ModuleType, **fields: int) -> tuple[ModuleType, dict[str, int], str]:
     """A shape that differs from one that works in the fields given, the last of which is to blame."""
     works = {
-        mma: {"cluster": 2, "queries": 16, "keys": 32, "width": 64, "across": 2, "depth": 1},
+        mma: {"cluster": 2, "queries": 16, "keys": 32, "width": 64, "warps_n": 2, "warps_k": 1},
         wgmma: {"cluster": 2, "queries": 16, "width": 64, "warpgroups": 1},
-        portable: {"queries": 4, "hdim": 40, "each": 8, "lanes": 8, "across": 1, "threads": 64},
+        portable: {"queries": 4, "hdim": 40, "each": 8, "lanes": 8, "warps_n": 1, "threads": 64},
     }[core]
     core.Shape(**works)
     return core, {**works, **fields}, f"{list(fields)[-1]} is {list(fields.values())[-1]}; it must be "
@@ -120,11 +119,11 @@ REFUSED = {
         "cluster": (3, 0),
         "keys": (48, 128),
         "width": (48, 0),
-        "across": (3, 0),
-        "depth": (0,),
+        "warps_n": (3, 0),
+        "warps_k": (0,),
     },
     wgmma: {"cluster": (17, 0), "queries": (12,), "width": (96, 320), "warpgroups": (3, 8), "blocks": (0,)},
-    portable: {"hdim": (42,), "queries": (3,), "lanes": (1, 64), "across": (4,), "threads": (96, 2048)},
+    portable: {"hdim": (42,), "queries": (3,), "lanes": (1, 64), "warps_n": (4,), "threads": (96, 2048)},
 }
 
 
@@ -138,8 +137,8 @@ REFUSED = {
             for value in values
         ),
         refused(mma, queries=32, cluster=32),
-        refused(mma, depth=9, blocks=4),
-        (*refused(mma, depth=17)[:2], "threads is 1088; it must be 32 to 1024"),
+        refused(mma, warps_k=9, blocks=4),
+        (*refused(mma, warps_k=17)[:2], "threads is 1088; it must be 32 to 1024"),
         (*refused(portable, queries=32, each=1, lanes=32)[:2], "keys is 1; it must be a multiple of 4"),
     ],
 )

@@ -63,7 +63,7 @@ CASES = {
     "keys once": (
         "wgmma",
         {"positions": np.tile(np.arange(70, dtype=np.int32), (2, 1))},
-        wgmma.Shape(2, 8, 128, 1, once=True),
+        wgmma.Shape(2, 8, 128, 1, prerotate_keys=True),
     ),
 }
 

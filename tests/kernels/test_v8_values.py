@@ -150,7 +150,7 @@ def test_weights_that_rounding_would_take_one_by_one_are_summed(core: str, added
     problem, inputs, whole = with_one_key_that_dominates(2048, 2.0**-26 / added)
     assert 1.0 - whole > 7 * UNIT  # what would be lost
     launch = CORES[core].attend(problem)
-    assert core == "mma" or launch.shape.apart
+    assert core == "mma" or launch.shape.per_tile_accumulator
     np.testing.assert_allclose(run(plan(problem, launch), inputs).out, whole, rtol=4 * UNIT, atol=0)
 
 
@@ -161,7 +161,7 @@ def test_a_plain_sum_of_weights_is_off_by_a_rounding_a_tile(keys: int) -> None:
     and the sum once a tile; then come five sums over lanes, an inverse within an ulp and a product."""
     problem, inputs, whole = with_one_key_that_dominates(keys, 0.99 * UNIT / 2)  # two are less than a rounding of 1
     shape = wgmma.Shape(1, 24, 64, 1)
-    assert not shape.apart
+    assert not shape.per_tile_accumulator
     out = run(plan(problem, wgmma.attend(problem, shape=shape)), inputs).out
     np.testing.assert_allclose(out, whole, rtol=(keys // 64 + 1 + 5 + 2 + 1) * UNIT, atol=0)
     assert 1.0 - whole > 10 * keys // 64 * UNIT  # all that others weigh is much more
@@ -173,6 +173,6 @@ def test_a_subnormal_value_keeps_its_bits_beside_many_keys_that_weigh_nothing() 
     problem, inputs, _ = with_one_key_that_dominates(20_000, 1e-30)
     inputs["v"][..., 0, :] = np.arange(1, 32, 2, dtype=np.float32) * 2.0**-136
     launch = wgmma.attend(problem)
-    assert launch.shape.apart
+    assert launch.shape.per_tile_accumulator
     out = run(plan(problem, launch), inputs).out.reshape(8, 16)
     np.testing.assert_allclose(out, np.broadcast_to(inputs["v"][0, 0, 0], out.shape), rtol=0, atol=LOST / 64)

@@ -313,12 +313,15 @@ CASES = [
     (Problem("attention", seq_q=20, seq_k=70, hdim=188), Shape(1, 16, 192, 1)),
     (Problem("rope", seq_q=8, seq_k=70, hdim=700, rotary_dim=100), Shape(11, 8, 64, 1)),
     (Problem("rope", seq_q=20, seq_k=70, hdim=60, rotary_dim=60), Shape(1, 16, 64, 4)),
-    (Problem("rope", seq_q=70, seq_k=300, hdim=96, rotary_dim=32, causal=True), Shape(2, 32, 64, 1, once=True)),
+    (
+        Problem("rope", seq_q=70, seq_k=300, hdim=96, rotary_dim=32, causal=True),
+        Shape(2, 32, 64, 1, prerotate_keys=True),
+    ),
     (
         Problem("rope", heads=4, kv_heads=2, seq_q=40, seq_k=130, hdim=128, rotary_dim=70),
-        Shape(1, 16, 128, 2, once=True),
+        Shape(1, 16, 128, 2, prerotate_keys=True),
     ),
-    (Problem("sinusoidal", seq_q=20, seq_k=65, hdim=64, q_offset=3), Shape(1, 8, 64, 1, once=True)),
+    (Problem("sinusoidal", seq_q=20, seq_k=65, hdim=64, q_offset=3), Shape(1, 8, 64, 1, prerotate_keys=True)),
     (Problem("rope", seq_q=40, seq_k=50, hdim=292, rotary_dim=292), Shape(1, 32, 64, 2, 2, streams=True)),
     (
         Problem("rope", heads=2, kv_heads=1, seq_q=13, seq_k=33, hdim=520, rotary_dim=36, causal=True, q_offset=20),
@@ -404,12 +407,12 @@ def test_keys_embedded_together_need_both_fences(which: int) -> None:
     assert ("race", "k_embedded") in {(finding.kind, finding.place) for finding in report.findings}
 
 
-@pytest.mark.parametrize(("heads", "seq_q", "once"), [(8, 2048, True), (8, 256, False)])
-def test_keys_are_embedded_together_where_many_tiles_are_met_by_many_blocks(heads: int, seq_q: int, once: bool) -> None:
+@pytest.mark.parametrize(("heads", "seq_q", "prerotates"), [(8, 2048, True), (8, 256, False)])
+def test_keys_are_embedded_together_where_many_blocks_meet_many_tiles(heads: int, seq_q: int, prerotates: bool) -> None:
     problem = Problem("rope", heads=heads, seq_q=seq_q, hdim=128, rotary_dim=64)
-    assert choose(problem).once is once and not choose(problem, 0).once
+    assert choose(problem).prerotate_keys is prerotates and not choose(problem, 0).prerotate_keys
     launch = attend(problem, ROPE, "rates", problem.rotary_dim)
-    assert set(workspace(problem, launch)) == ({"k_embedded", "states"} if once else set())
+    assert set(workspace(problem, launch)) == ({"k_embedded", "states"} if prerotates else set())
     assert not workspace(problem, attend(problem))
 
 

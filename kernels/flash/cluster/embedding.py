@@ -16,23 +16,23 @@ MOST_POSITIONS = 2**20  # up to here angles are as exact as float32 arithmetic w
 class Embedding:
     """What happens to rows of Q and K before the product, and to their scores after it, as device functions.
 
-        begin(table, dim) -> Float4: what all positions share, for dims `dim` to `dim` + 3
-        prepare(table, position, dim, begun, hdim) -> (s, t, u, v): the values for one position
-        embed(x, s, t, u, v) -> Float4: the embedded dims
+        per_dim(table, dim) -> Float4: what all positions share, for dims `dim` to `dim` + 3
+        per_position(table, position, dim, dim_values, hdim) -> (s, t, u, v): the values for one position
+        apply(x, s, t, u, v) -> Float4: the embedded dims
         bias(table, head, distance) -> float32: the bias of a scaled score; `distance` is the position of the query
             minus that of the key, and `head` counts through the batch
-        of_batch(table, batch) -> table: the table of one sequence of the batch; None if all sequences share it
+        table_of_batch(table, batch) -> table: the table of one sequence of the batch; None if all sequences share it
 
     Pairs are dims (2 j, 2 j + 1) or, with `half_split`, (j, j + half of the embedded dims). Half-split dims come to
-    `embed` as (x[j], x[j + half], x[j + 1], x[j + 1 + half]); the number of pairs and hdim are then multiples of 8.
+    `apply` as (x[j], x[j + half], x[j + 1], x[j + 1 + half]); the number of pairs and hdim are then multiples of 8.
     """
 
     name: str
-    begin: Any = None
-    prepare: Any = None
-    embed: Any = None
+    per_dim: Any = None
+    per_position: Any = None
+    apply: Any = None
     bias: Any = None
-    of_batch: Any = None
+    table_of_batch: Any = None
     query: bool = True
     keys: bool = True
     half_split: bool = False
@@ -42,8 +42,8 @@ PLAIN = Embedding("plain", query=False, keys=False)
 
 
 @cuda.jit(device=True)
-def nothing(table, dim):
-    """`begin` of embeddings without values that all positions share."""
+def no_values(table, dim):
+    """`per_dim` of embeddings without values that all positions share."""
     return make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
 
 

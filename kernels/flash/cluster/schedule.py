@@ -7,20 +7,25 @@ keys the first and the last change places, so that tiles that share keys run tog
 from collections import namedtuple
 from typing import Any
 
-from numba import cuda, int32, types, uint32
+from numba import cuda, int32, types, uint32, uint64
 
 from ...device.cluster import cluster_rank
 from ...device.rows import quotient, rows_of
+from ...device.vector import advance
 from .shape import GROUP
 
 # rank: of the block in its cluster; it owns groups of dims from `first_dim` on. shared_head and bias_head count KV and
 # query heads through the batch.
 Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_query query_count first_dim")
 
-
 # `reciprocal` is that of `kv_heads`; the first `embedded_dim` dims are embedded; query i stands at `q_offset` + i.
 Sizes = namedtuple("Sizes", "kv_heads reciprocal seq_q seq_k hdim embedded_dim q_offset causal softmax_scale")
 SIZES = types.NamedTuple((*(types.uint32,) * 6, types.int32, types.uint32, types.float32), Sizes)
+
+Source = namedtuple("Source", "data pitch count")  # rows in global memory, `pitch` elements apart
+Slice = namedtuple("Slice", "first_dim buffer")  # dims of a block, and the offset of their K or V in shared memory
+
+Scope = namedtuple("Scope", "table last_key sizes")  # the table of a sequence, and how many keys a tile sees
 
 
 def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
@@ -50,13 +55,21 @@ def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
 
 
 @cuda.jit(device=True)
-def tensors_of(tile, q, k, v, out):
-    """The tile of q, the heads of k and v, and the tile of out."""
+def tensors_of(tile, q, k, v, out, sizes):
+    """The tile of q, the rows of a head of k and v that it sees, and the tile of out."""
     q_tile = rows_of(q, tile.batch, tile.head, tile.first_query)
     out_tile = rows_of(out, tile.batch, tile.head, tile.first_query)
     k_head = rows_of(k, tile.batch, tile.kv_head, uint32(0))
     v_head = rows_of(v, tile.batch, tile.kv_head, uint32(0))
-    return q_tile, k_head, v_head, out_tile
+    last_key = visible_keys(tile, sizes)
+    q_rows, out_rows = Source(q_tile, q.row, tile.query_count), Source(out_tile, out.row, tile.query_count)
+    return q_rows, Source(k_head, k.row, last_key), Source(v_head, v.row, last_key), out_rows
+
+
+@cuda.jit(device=True)
+def rows_from(rows, first):
+    """The rows from `first` on."""
+    return Source(advance(rows.data, uint64(first) * uint64(rows.pitch)), rows.pitch, uint32(rows.count - first))
 
 
 @cuda.jit(device=True)

@@ -27,6 +27,20 @@ def require_threads(shape: Any) -> None:
     require_field(shape, "blocks", 1 <= shape.blocks <= most, f"1 to {most}")
 
 
+class RowShape:
+    """What shapes of all cores derive of their fields."""
+
+    @property
+    def rows(self: Any) -> int:
+        """Rows of the score tile that a block owns, at most."""
+        return -(-self.queries // self.cluster)
+
+    @property
+    def rows_of_warp(self: Any) -> int:
+        """Rows for which a warp computes the softmax, at most."""
+        return -(-self.rows // (self.threads // 32))
+
+
 def width_of(hdim: int, cluster: int, whole: int = GROUP) -> int:
     """Dims of a slice, a multiple of `whole`."""
     return -(-hdim // (cluster * whole)) * whole

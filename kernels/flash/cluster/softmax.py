@@ -1,26 +1,35 @@
-"""The weights of an online softmax, which stay finite wherever those of a softmax over whole rows do.
+"""Online softmax of the rows of scores that a block owns; a warp has some of the rows, all in flight together.
 
-The running row max starts at the lowest float32, not at minus infinity: keys whose scores are all minus infinity then
-have weight 0. A weight is at most one over the number of keys, or half of that, so that no sum of weights times values
-overflows before it is divided by the sum of weights. With many keys this costs precision in products with subnormal
-values. So `weight_ceiling` adapts the largest weight to the row sum itself, where that is cheap: a key that dominates
-then has a weight of almost one.
+The weights stay finite wherever those of a softmax over whole rows do. The running row max starts at the lowest
+float32, not at minus infinity: keys whose scores are all minus infinity then have weight 0. A weight is at most one
+over the number of keys, or half of that, so that no sum of weights times values overflows before it is divided by the
+sum of weights. With many keys this costs precision in products with subnormal values. So `weight_ceiling` adapts the
+largest weight to the row sum itself, where that is cheap: a key that dominates then has a weight of almost one.
 
 The rounding error of the row sum can be kept and added later, by `add_weights`: where one of many keys has nearly all
 of the weight, each of the others would be rounded away.
 """
 
 import math
+from typing import Any
 
-from numba import cuda, float32, int32
+from numba import cuda, float32, int32, uint32
 from numba.cuda import libdevice
 
 from ...device.asm import exp2
+from ...device.reduce import FULL_MASK, NEGATIVE_INFINITY
+from ...device.vector import ld2
+from .schedule import visible_to
 
 LOG2_E = float32(math.log2(math.e))
 LOWEST = float32(-3.4028234663852886e38)
 EXPONENT_BITS, EXPONENT_OF_ONE = int32(23), int32(127)
 INVERSE_BITS = int32(254 << 23)  # the bits of a power of two plus those of its inverse
+
+# The state of a row, float32[STATE, rows of a warp]: the row max, a lane's part of the row sum and what its rounding
+# lost, the largest weight that a key may have, and its ratio to the previous one.
+STATE = 5
+ROW_MAX, ROW_SUM, ROW_LOST, CEILING, CHANGE = range(STATE)
 
 
 @cuda.jit(device=True)
@@ -75,3 +84,152 @@ def inverse_of(row_sum):
     near = libdevice.fast_fdividef(float32(1.0), row_sum)
     near = cuda.fma(near, cuda.fma(-row_sum, near, float32(1.0)), near)
     return float32(0.0) if row_sum == float32(0.0) else near
+
+
+def sums_over_lanes(per_warp: int, tile_keys: int) -> tuple[Any, Any]:
+    """raise_ceiling(rows) and finish_sums(rows), for the rows of a warp."""
+
+    @cuda.jit(device=True)
+    def sum_lanes(rows, which):
+        for bit in range(5):
+            for i in range(per_warp):
+                rows[which, i] += cuda.shfl_xor_sync(FULL_MASK, rows[which, i], 16 >> bit)
+
+    @cuda.jit(device=True)
+    def raise_ceiling(rows):
+        """The largest weight that keys of the next tile may have, from the row sums so far."""
+        for i in range(per_warp):
+            rows[CHANGE, i] = rows[ROW_SUM, i]
+        sum_lanes(rows, CHANGE)
+        for i in range(per_warp):
+            beside = weight_ceiling(over_power(rows[CHANGE, i], rows[CEILING, i]), float32(tile_keys))
+            rows[CEILING, i], rows[CHANGE, i] = beside, over_power(beside, rows[CEILING, i])
+
+    @cuda.jit(device=True)
+    def finish_sums(rows):
+        """The inverse of each row sum, in its place."""
+        sum_lanes(rows, ROW_SUM)
+        for i in range(per_warp):
+            rows[ROW_SUM, i] = inverse_of(rows[ROW_SUM, i])
+
+    return raise_ceiling, finish_sums
+
+
+@cuda.jit(device=True)
+def swizzle(column, row):
+    """The swizzle: where a column of a row is stored, so that neither a fragment nor a row has bank conflicts."""
+    return uint32(column ^ row % uint32(4) * uint32(8))
+
+
+def score_loader(shape: Any, parts: int, bias: Any, swizzled: bool) -> Any:
+    """load_scores for two adjacent keys a lane: the sum of all parts, biased and masked."""
+    keys, rows_of_block, parts_at = shape.keys, shape.rows, uint32(shape.layout["parts"])
+
+    @cuda.jit(device=True)
+    def load_scores(shared, s, at, tile, scope, own, row, lane_id, start):
+        sizes, column = scope.sizes, uint32(uint32(2) * lane_id)
+        key, place = uint32(start + column), column
+        if swizzled:
+            place = swizzle(lane_id * uint32(2), row // uint32(2))
+        place = uint32(parts_at + own * uint32(keys) + place)
+        s[at], s[at + 1] = NEGATIVE_INFINITY, NEGATIVE_INFINITY
+        if keys == 64 or column < uint32(keys):
+            x, y = ld2(shared, place)
+            for part in range(1, parts):
+                z, w = ld2(shared, place + uint32(part * rows_of_block * keys))
+                x += z
+                y += w
+            if bias is not None:
+                distance = int32(sizes.q_offset + int32(tile.first_query + row) - int32(key))
+                x += bias(scope.table, tile.bias_head, distance)
+                y += bias(scope.table, tile.bias_head, distance - int32(1))
+            visible = visible_to(tile, row, scope.last_key, sizes)
+            s[at] = x if key < visible else NEGATIVE_INFINITY
+            s[at + 1] = y if key + uint32(1) < visible else NEGATIVE_INFINITY
+
+    return load_scores
+
+
+def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_factors: Any) -> tuple[Any, Any]:
+    """Device functions of a kernel.
+
+    begin(rows, seq_k): the state before the first tile
+    weigh(shared, rows, tile, scope, thread, start, more): the weights of a tile from the parts of its scores, sent to
+        all blocks with the factors that rescale the output, and on the last tile with the inverse of the row sum
+
+    load_scores(shared, s, at, tile, scope, own, row, lane_id, start) loads a lane's scores of a row, which is row `own`
+    of the block, to s[at : at + shape.keys_per_lane]; minus infinity where the row does not see the key.
+    send_row(shared, s, at, row, lane_id) sends as many weights. With `adapts`, the ceiling of the weights follows the
+    row sum, and what the sum's rounding lost is kept.
+    """
+    cluster, queries, rows_of_block, per_lane = shape.cluster, shape.queries, shape.rows, shape.keys_per_lane
+    rescale_at, warps, per_warp = uint32(shape.layout["rescale"]), shape.threads // 32, shape.rows_of_warp
+    all_rows, tile_keys = cluster * rows_of_block == queries and rows_of_block % warps == 0, shape.keys
+    raise_ceiling, finish_sums = sums_over_lanes(per_warp, tile_keys)
+    lane_scores = per_warp * per_lane
+
+    @cuda.jit(device=True)
+    def begin(rows, seq_k):
+        for i in range(per_warp):
+            rows[ROW_MAX, i] = LOWEST
+            rows[ROW_SUM, i], rows[ROW_LOST, i] = float32(0.0), float32(0.0)
+            rows[CEILING, i] = greatest_weight(min(seq_k, uint32(tile_keys)) if adapts else seq_k)
+            rows[CHANGE, i] = float32(1.0)
+
+    @cuda.jit(device=True)
+    def owned_row(warp_id, i, rank):
+        """Row `i` of a warp: its number in the block and in the tile, and whether there is one."""
+        own = uint32(warp_id + uint32(i * warps))
+        row = uint32(rank * uint32(rows_of_block) + own)
+        return own, row, all_rows or (own < uint32(rows_of_block) and row < uint32(queries))
+
+    @cuda.jit(device=True)
+    def add_row(rows, i, correction, tile_sum):
+        """The row sum with that of a tile; what rescales the output."""
+        if adapts:
+            correction *= rows[CHANGE, i]
+            rows[ROW_SUM, i], rows[ROW_LOST, i] = add_weights(rows[ROW_SUM, i], rows[ROW_LOST, i], correction, tile_sum)
+        else:
+            rows[ROW_SUM, i] = correction * rows[ROW_SUM, i] + tile_sum
+        return correction
+
+    @cuda.jit(device=True)
+    def weigh(shared, rows, tile, scope, thread, start, more):
+        warp_id, lane_id = thread.warp_id, thread.lane_id
+        s = cuda.local.array(lane_scores, float32)
+        new_max = cuda.local.array(per_warp, float32)
+        correction = cuda.local.array(per_warp, float32)
+        for i in range(per_warp):
+            own, row, there = owned_row(warp_id, i, tile.rank)
+            new_max[i] = NEGATIVE_INFINITY
+            if there:
+                load_scores(shared, s, per_lane * i, tile, scope, own, row, lane_id, start)
+                new_max[i] = s[per_lane * i]
+                for n in range(1, per_lane):
+                    new_max[i] = max(new_max[i], s[per_lane * i + n])
+        for bit in range(5):
+            for i in range(per_warp):
+                new_max[i] = max(new_max[i], cuda.shfl_xor_sync(FULL_MASK, new_max[i], 16 >> bit))
+        for i in range(per_warp):
+            own, row, there = owned_row(warp_id, i, tile.rank)
+            if there:
+                new_max[i] = max(rows[ROW_MAX, i], new_max[i])
+                correction[i] = rescaling(rows[ROW_MAX, i], new_max[i])
+                rows[ROW_MAX, i] = new_max[i]
+                for n in range(per_lane):
+                    s[per_lane * i + n] = weight_of(s[per_lane * i + n], new_max[i], rows[CEILING, i])
+                tile_sum = s[per_lane * i]
+                for n in range(1, per_lane):
+                    tile_sum += s[per_lane * i + n]
+                correction[i] = add_row(rows, i, correction[i], tile_sum)
+                send_row(shared, s, per_lane * i, row, lane_id)
+        if not more:
+            finish_sums(rows)
+        for i in range(per_warp):
+            own, row, there = owned_row(warp_id, i, tile.rank)
+            if lane_id < uint32(cluster) and there:
+                send_factors(shared, uint32(rescale_at + uint32(2) * row), lane_id, correction[i], rows[ROW_SUM, i])
+        if adapts and more:
+            raise_ceiling(rows)
+
+    return begin, weigh

@@ -31,14 +31,14 @@ def choose(problem: Problem, embedded_dim: int | None = None, target: str = EMUL
     tiles = heads * -(-problem.seq_q // queries)
 
     def shaped(cluster: int, blocks: int = 1) -> Shape:
-        width, down = width_of(problem.hdim, cluster), queries // 16
-        across = min(keys // 8, 4)
-        depth = min(max(8 // (down * across), 1), max(width // (2 * STEP), 1))
+        width, warps_m = width_of(problem.hdim, cluster), queries // 16
+        warps_n = min(keys // 8, 4)
+        warps_k = min(max(8 // (warps_m * warps_n), 1), max(width // (2 * STEP), 1))
         if width >= 256 and queries == 32 and keys == 64:
-            across, depth = 2, 2
+            warps_n, warps_k = 2, 2
         if queries == 16 and (queries + keys) * width * embedded_dim > MANY * problem.hdim:
-            depth *= 2
-        return Shape(cluster, queries, keys, width, across, depth, blocks)
+            warps_k *= 2
+        return Shape(cluster, queries, keys, width, warps_n, warps_k, blocks)
 
     if tiles * min(widest, 8) > 2 * sms:
         for cluster in (1, 2, 4, 8, 16):

@@ -1,68 +1,118 @@
-"""The V8 core on mma.sync: a block copies its slices of Q and K to shared memory and embeds them there (see README.md).
+"""The phases of the main loop on mma.sync: a block copies its slices of Q and K to shared memory and embeds them there.
 
-Copies overlap the arithmetic. Scores and weights go to other blocks by asynchronous stores that count at an mbarrier of
-the receiver, so no thread waits for a fence on all memory.
+A warp multiplies 16 queries by some of the keys, over some of the dims.
 """
 
 import functools
+from collections import namedtuple
 from typing import Any
 
-from numba import cuda, float32, uint32, uint64
+from numba import cuda, types, uint32
 
-from ....device.asm import cp_async_commit, cp_async_wait, cp_async_wait_but_one
-from ....device.cluster import cluster_wait
+from ....device.asm import cp_async_wait
 from ....device.rows import ROWS
 from ....device.vector import advance, make_float4, st4
 from ....limits import EMULATED_TARGET
 from ....version import Kernel, Launch, Problem
 from ..card import SMS
+from ..core import Phases, make_kernel
 from ..embedding import Embedding
 from ..exchange import Exchange, exchange
 from ..launch import Call, launch
-from ..schedule import SIZES, tensors_of, tile_of_block, visible_keys
-from ..shape import COPIERS, GROUP
-from ..softmax import greatest_weight
+from ..schedule import SIZES, Slice
+from ..shape import GROUP
+from ..softmax import STATE, score_loader, softmax_of
 from .choose import choose
-from .embed import copiers, scaler, tile_embedder
+from .embed import copiers, place_of, scaler, tile_embedder
 from .multiply import output_by_products, scores_by_products
 from .shape import STEP, Shape
-from .softmax import softmax_of
+
+NO_SCRATCH = types.NamedTuple((), namedtuple("NoScratch", ""))
+
+# A thread copies, and embeds, rows from `first_row` on and dims from `column` of a slice on, which is dim `copied_dim`
+# of a head. Its warp multiplies queries from `top` on by keys from `left` on, dims from `first_step` on, and sends the
+# parts with number `slot`; then it has panels from `panel` on of the output. Its block has `owned` rows.
+Thread = namedtuple(
+    "Thread",
+    "tid warp_id lane_id lane_row member first_row column copied_dim top left slot first_step panel owned",
+)
+
+
+def thread_of(shape: Shape) -> Any:
+    """A device function thread(rank) -> Thread."""
+    warps_m, warps_n, warps_k = shape.warps_m, shape.warps_n, shape.warps_k
+    rows, columns, place = shape.rows, shape.columns, place_of(shape)
+
+    @cuda.jit(device=True)
+    def thread(rank):
+        tid = uint32(cuda.threadIdx.x)
+        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
+        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
+        first_row, column, copied_dim = place(uint32(rank * uint32(GROUP)))
+        top = uint32(warp_id % uint32(warps_m) * uint32(16))
+        left = uint32(warp_id // uint32(warps_m) % uint32(warps_n) * uint32(8 * columns))
+        slot = uint32(rank * uint32(warps_k) + warp_id // uint32(warps_m * warps_n))
+        first_step = uint32(warp_id // uint32(warps_m * warps_n) * uint32(STEP))
+        panel = warp_id // uint32(warps_m)
+        return Thread(
+            tid, warp_id, lane_id, lane_row, member, first_row, column, copied_dim, top, left, slot,
+            first_step, panel, uint32(rows),
+        )  # fmt: skip
+
+    return thread
 
 
 def parts_of(shape: Shape, sends: Exchange) -> Any:
     """A device function that sends a warp's parts of scores to the blocks that own their rows."""
     columns, rows, keys, parts_at = shape.columns, shape.rows, shape.keys, uint32(shape.layout["parts"])
-    send_part = sends.send_part
+    send_part, low = sends.send_part, 4 * columns
 
     @cuda.jit(device=True)
-    def send(shared, low, high, top, left, slot, lane_row, member):
+    def send(shared, scores, thread):
         for j in range(columns):
             for half in range(2):
-                row = uint32(top + uint32(8 * half) + lane_row)
-                at = uint32((slot * uint32(rows) + row % uint32(rows)) * uint32(keys))
-                at = uint32(parts_at + at + left + uint32(8 * j) + uint32(2) * member)
-                x = high[4 * j + 2 * half] + low[4 * j + 2 * half]
-                y = high[4 * j + 2 * half + 1] + low[4 * j + 2 * half + 1]
+                row = uint32(thread.top + uint32(8 * half) + thread.lane_row)
+                at = uint32((thread.slot * uint32(rows) + row % uint32(rows)) * uint32(keys))
+                at = uint32(parts_at + at + thread.left + uint32(8 * j) + uint32(2) * thread.member)
+                x = scores[low + 4 * j + 2 * half] + scores[4 * j + 2 * half]
+                y = scores[low + 4 * j + 2 * half + 1] + scores[4 * j + 2 * half + 1]
                 send_part(shared, at, row // uint32(rows), x, y)
 
     return send
 
 
+def weight_sender(shape: Shape, sends: Exchange) -> Any:
+    """A device function that sends a lane's weights of a row to all blocks."""
+    cluster, keys, weights_at = shape.cluster, shape.keys, uint32(shape.layout["weights"])
+    stride = uint32(shape.keys + 8)
+    send_weights = sends.send_weights
+
+    @cuda.jit(device=True)
+    def send_row(shared, s, at, row, lane_id):
+        place = uint32(weights_at + row * stride + lane_id * uint32(2))
+        if lane_id * uint32(2) < uint32(keys):
+            for to in range(cluster):
+                send_weights(shared, place, uint32(to), s[at], s[at + 1])
+
+    return send_row
+
+
 def output_of(shape: Shape) -> Any:
     """A device function that stores the output of a warp, divided by the row sums."""
-    panels, groups, abreast, span = shape.panels, shape.groups, shape.abreast, GROUP * shape.cluster
+    panels, groups, warps_d, span = shape.panels, shape.groups, shape.warps_d, GROUP * shape.cluster
     rescale_at = uint32(shape.layout["rescale"])
 
     @cuda.jit(device=True)
-    def store(shared, acc, out_tile, pitch, tile, top, panel, lane_row, member, hdim):
+    def store(shared, acc, out, thread, dims, sizes):
+        hdim = sizes.hdim
         for half in range(2):
-            row = uint32(top + uint32(8 * half) + lane_row)
-            if row < tile.query_count:
+            row = uint32(thread.top + uint32(8 * half) + thread.lane_row)
+            if row < out.count:
                 by = shared[rescale_at + uint32(2) * row + uint32(1)]
-                out_row = advance(out_tile, row * pitch)
+                out_row = advance(out.data, row * out.pitch)
                 for p in range(panels):
-                    group = uint32(panel + uint32(p * abreast))
-                    dim = uint32(group * uint32(span) + tile.first_dim + uint32(8) * member)
+                    group = uint32(thread.panel + uint32(p * warps_d))
+                    dim = uint32(group * uint32(span) + dims.first_dim + uint32(8) * thread.member)
                     for side in range(2):
                         if group < uint32(groups) and dim + uint32(4 * side) < hdim:
                             i = 16 * p + 2 * half + side
@@ -72,107 +122,60 @@ def output_of(shape: Shape) -> Any:
     return store
 
 
-def make_kernel(shape: Shape, embedding: Embedding) -> Any:
-    cluster, keys, rows, passes = shape.cluster, shape.keys, shape.rows, shape.passes
-    down, across, columns, span = shape.down, shape.across, shape.columns, GROUP * cluster
-    depth, outputs, sums = shape.depth, 16 * shape.panels, 4 * columns  # floats of a thread
-    embeds, begin, of_batch = embedding.query or embedding.keys, embedding.begin, embedding.of_batch
+def phases_of(shape: Shape, embedding: Embedding) -> Phases:
+    """The phases for that shape and embedding."""
+    embeds, per_dim = embedding.query or embedding.keys, embedding.per_dim
     copy_query, copy_keys, copy_values = copiers(shape, embedding.half_split)
     embed_tile, scale_query = tile_embedder(shape, embedding), scaler(shape)
-    score, weigh = scores_by_products(shape), output_by_products(shape)
     # The bytes of a row of parts, and of all weights and factors.
-    sends = exchange(cluster, shape.layout["arrived"], 4 * cluster * depth * keys, 4 * shape.queries * (keys + 2))
-    start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
-    begin_rows, softmax = softmax_of(shape, embedding, sends)
-    tile_of, send_parts, store_output = tile_of_block(cluster, shape.queries), parts_of(shape, sends), output_of(shape)
+    parts_bytes, weights_bytes = 4 * shape.cluster * shape.warps_k * shape.keys, 4 * shape.queries * (shape.keys + 2)
+    sends = exchange(shape.cluster, shape.layout["arrived"], parts_bytes, weights_bytes)
+    loads = score_loader(shape, shape.cluster * shape.warps_k, embedding.bias, False)
+    begin_rows, softmax = softmax_of(shape, shape.blocks == 1, loads, weight_sender(shape, sends), sends.send_weights)
 
-    def attention(q, k, v, out, table, sizes):
-        shared = cuda.shared.array(0, float32, 16)
-        tid = uint32(cuda.threadIdx.x)
-        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
-        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
-        tile = tile_of(sizes)
-        query_count = tile.query_count
-        if of_batch is not None:
-            table = of_batch(table, tile.batch)
-        q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
-        last_key = visible_keys(tile, sizes)
+    @cuda.jit(device=True)
+    def load(shared, query, query_dims, dim_values, queries, keys, tile, scope, thread, scratch):
+        """Copies of Q and K; meanwhile what all positions share, of the first dims that a thread embeds."""
+        sizes, dims = scope.sizes, Slice(tile.first_dim, uint32(0))
+        if embeds and thread.copied_dim < sizes.embedded_dim:
+            x = per_dim(scope.table, thread.copied_dim)
+            dim_values[0], dim_values[1], dim_values[2], dim_values[3] = x.x, x.y, x.z, x.w
+        copy_query(shared, queries, dims, sizes)
+        return keys, uint32(0)
 
-        # A thread embeds the rows and dims that it copies.
-        first_row = uint32(tid // uint32(COPIERS) % uint32(passes))
-        sharer = uint32(tid // uint32(COPIERS * passes))
-        lane_dim = uint32(tid % uint32(COPIERS) * uint32(4))
-        column = uint32(lane_dim + sharer * uint32(GROUP))
-        copied_dim = uint32(tile.first_dim + lane_dim + sharer * uint32(span))
-        begun = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-        if embeds and copied_dim < sizes.embedded_dim:
-            begun = begin(table, copied_dim)
-        copy_query(shared, q_tile, q.row, query_count, first_row, column, copied_dim, sizes)
-        copy_keys(shared, k_head, k.row, last_key, first_row, column, copied_dim, sizes)
-        cp_async_commit()
-        start_exchange(shared, tid == 0, uint32(rows))
-        begin_rows(shared, tid)
+    @cuda.jit(device=True)
+    def stage(shared, query, query_dims, tile, scope, thread, keys, work):
+        return work
 
-        top = uint32(warp_id % uint32(down) * uint32(16))
-        left = uint32(warp_id // uint32(down) % uint32(across) * uint32(8 * columns))
-        slot = uint32(tile.rank * uint32(depth) + warp_id // uint32(down * across))
-        first_step = uint32(warp_id // uint32(down * across) * uint32(STEP))
-        panel = warp_id // uint32(down)
-        acc = cuda.local.array(outputs, float32)
-        for i in range(outputs):
-            acc[i] = float32(0.0)
-        low = cuda.local.array(sums, float32)
-        high = cuda.local.array(sums, float32)
+    @cuda.jit(device=True)
+    def embed(shared, dim_values, tile, scope, thread, start):
+        if embeds:
+            embed_tile(shared, dim_values, tile, scope, thread, start)
+        cp_async_wait()
+        if start == 0:
+            scale_query(shared, scope.sizes.softmax_scale, tile.query_count, thread)
 
-        ceiling = greatest_weight(sizes.seq_k)
-        phase = uint32(0)  # the phase of the mbarriers
-        tile_start = uint32(0)
-        while tile_start < last_key:
-            first_tile, next_start = tile_start == 0, uint32(tile_start + uint32(keys))
-            more, count = next_start < last_key, uint32(last_key - tile_start)
-            v_tile = advance(v_head, uint64(tile_start) * uint64(v.row))
-            if embeds:
-                key_count = uint32(min(uint32(keys), count))
-                embed_tile(shared, table, begun, tile, tile_start, key_count, first_row, column, copied_dim, sizes)
-            cp_async_wait()
-            if first_tile:
-                scale_query(shared, sizes.softmax_scale, query_count, first_row, column)
-            cuda.syncthreads()
-            if cluster == 1:
-                copy_values(shared, v_tile, v.row, count, first_row, column, copied_dim, sizes)
-                cp_async_commit()
-            score(shared, low, high, top, left, first_step, lane_row, member)
-            if cluster > 1 and first_tile:
-                cluster_wait()
-            send_parts(shared, low, high, top, left, slot, lane_row, member)
-            if cluster > 1:
-                copy_values(shared, v_tile, v.row, count, first_row, column, copied_dim, sizes)
-                cp_async_commit()
-            await_parts(shared, tid, phase, uint32(rows), more)
+    @cuda.jit(device=True)
+    def fence():
+        pass
 
-            if more:
-                k_tile, k_count = advance(k_head, uint64(next_start) * uint64(k.row)), uint32(last_key - next_start)
-                copy_keys(shared, k_tile, k.row, k_count, first_row, column, copied_dim, sizes)
-            cp_async_commit()
-            softmax(shared, tile, table, warp_id, lane_id, tile_start, ceiling, last_key, sizes)
-            cp_async_wait_but_one()
-            cuda.syncthreads()
-            await_weights(shared, tid, phase, more)
-            if cluster > 1:
-                phase ^= uint32(1)
-            weigh(shared, acc, panel, top, lane_row, member)
-            tile_start = next_start
+    @cuda.jit(device=True)
+    def finish(work, thread):
+        pass
 
-        store_output(shared, acc, out_tile, out.row, tile, top, panel, lane_row, member, sizes.hdim)
-
-    attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"
-    return attention
+    return Phases(
+        registers=(1, 1, 4, 8 * shape.columns, 16 * shape.panels, (STATE, shape.rows_of_warp)), starter=0,
+        prerotates=False, alignment=16, thread_of=thread_of(shape), exchange=sends, load=load, stage=stage,
+        begin=begin_rows, copy_keys=copy_keys, copy_values=copy_values, embed=embed, score=scores_by_products(shape),
+        send_parts=parts_of(shape, sends), softmax=softmax, fence=fence, weigh=output_by_products(shape),
+        store=output_of(shape), finish=finish,
+    )  # fmt: skip
 
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    signature = (ROWS,) * 4 + (table_type, SIZES)
-    return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads, min_blocks=shape.blocks)
+    function = make_kernel(shape, embedding, phases_of(shape, embedding), f"{shape.name}_{embedding.name}")
+    return Kernel(function, (ROWS,) * 4 + (table_type, NO_SCRATCH, SIZES), shape.threads, min_blocks=shape.blocks)
 
 
 def attend(

@@ -7,32 +7,47 @@ from numba import cuda, float32, int32, uint32
 from ....device.asm import cp_async2_or_zero, cp_async4_or_zero, cp_async_wait
 from ....device.vector import advance, ld4, make_float4, st4
 from ..embedding import Embedding, halves_of
-from ..shape import GROUP
+from ..shape import COPIERS, GROUP
 from .shape import Shape
+
+
+def place_of(shape: Shape) -> Any:
+    """A device function place(first_dim) -> (first_row, column, dim): what a thread copies, and embeds, of a slice."""
+    rows_per_pass, span = shape.rows_per_pass, GROUP * shape.cluster
+
+    @cuda.jit(device=True)
+    def place(first_dim):
+        tid = uint32(cuda.threadIdx.x)
+        sharer, lane_dim = uint32(tid // uint32(COPIERS * rows_per_pass)), uint32(tid % uint32(COPIERS) * uint32(4))
+        row, column = uint32(tid // uint32(COPIERS) % uint32(rows_per_pass)), uint32(lane_dim + sharer * uint32(GROUP))
+        return row, column, uint32(first_dim + lane_dim + sharer * uint32(span))
+
+    return place
 
 
 def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool) -> Any:
     """A device function that starts to copy `count` rows of a slice to shared memory, `pitch` floats apart."""
-    place, groups, passes, sharers = uint32(shape.layout[name]), shape.groups, shape.passes, shape.sharers
-    span = GROUP * shape.cluster  # dims from one group of a slice to the next
+    place, groups, rows_per_pass, sharers = uint32(shape.layout[name]), shape.groups, shape.rows_per_pass, shape.sharers
+    span, copied_by = GROUP * shape.cluster, place_of(shape)  # dims from one group of a slice to the next
 
     @cuda.jit(device=True)
-    def copy(shared, source, source_pitch, exist, first_row, column, dim, sizes):
-        """`exist` of the rows exist; the others, and dims past hdim, become 0. With `halves`, of four dims, the first
-        elements of two pairs come first, then the second elements.
+    def copy(shared, source, dims, sizes):
+        """Rows past the last, and dims past hdim, become 0. With `halves`, of four dims, the first elements of two
+        pairs come first, then the second elements.
         """
-        for i in range(-(-count // passes)):
-            row = uint32(first_row + uint32(i * passes))
-            if count % passes == 0 or row < uint32(count):
+        first_row, column, copied_dim = copied_by(dims.first_dim)
+        for i in range(-(-count // rows_per_pass)):
+            row = uint32(first_row + uint32(i * rows_per_pass))
+            if count % rows_per_pass == 0 or row < uint32(count):
                 to = uint32(place + row * pitch + column)
-                row_start = advance(source, uint32(row * source_pitch))
+                row_start = advance(source.data, uint32(row * source.pitch))
                 if not halves:
-                    row_start = advance(row_start, dim)
+                    row_start = advance(row_start, copied_dim)
                 for group in range(0, groups, sharers):
                     at, more = uint32(to + uint32(group * GROUP)), uint32(group * span)
-                    there = row < exist and uint32(dim + more) < sizes.hdim
+                    there = row < source.count and uint32(copied_dim + more) < sizes.hdim
                     if halves:
-                        low, high = halves_of(dim, more, sizes.embedded_dim, sizes.hdim)
+                        low, high = halves_of(copied_dim, more, sizes.embedded_dim, sizes.hdim)
                         cp_async2_or_zero(shared, at, row_start, low, there)
                         cp_async2_or_zero(shared, at + uint32(2), row_start, high, there)
                     else:
@@ -58,18 +73,18 @@ def values_of(shape: Shape, embedding: Embedding, first: int) -> Any:
 
     Rows before `known` have the values from `values[0]` on, which are of equal positions.
     """
-    passes, turns, prepare = shape.passes, shape.turns, embedding.prepare
+    rows_per_pass, passes, per_position = shape.rows_per_pass, shape.passes, embedding.per_position
 
     @cuda.jit(device=True)
-    def compute(values, table, first_position, count, known, first_row, dim, begun, hdim):
-        for i in range(turns):
-            row = uint32(first_row + uint32(i * passes))
+    def compute(values, table, first_position, count, known, first_row, dim, dim_values, hdim):
+        for i in range(passes):
+            row = uint32(first_row + uint32(i * rows_per_pass))
             if row < count:
                 j, k = 8 * i, 8 * i + first
                 if first > 0 and row < known:
                     s, t, u, v = values[j], values[j + 1], values[j + 2], values[j + 3]
                 else:
-                    s, t, u, v = prepare(table, first_position + int32(row), dim, begun, hdim)
+                    s, t, u, v = per_position(table, first_position + int32(row), dim, dim_values, hdim)
                 values[k], values[k + 1], values[k + 2], values[k + 3] = s, t, u, v
 
     return compute
@@ -77,57 +92,60 @@ def values_of(shape: Shape, embedding: Embedding, first: int) -> Any:
 
 def embedder(shape: Shape, embedding: Embedding, name: str, first: int) -> Any:
     """A device function that embeds a thread's rows in place, with the values from `values[first]` on."""
-    place, stride, passes, turns = uint32(shape.layout[name]), uint32(shape.width + 16), shape.passes, shape.turns
-    embed, half_split = embedding.embed, embedding.half_split
+    place, stride, rows_per_pass = uint32(shape.layout[name]), uint32(shape.width + 16), shape.rows_per_pass
+    passes = shape.passes
+    apply, half_split = embedding.apply, embedding.half_split
 
     @cuda.jit(device=True)
-    def apply(shared, values, count, first_row, column):
-        for i in range(turns):
-            row = uint32(first_row + uint32(i * passes))
+    def embed(shared, values, count, first_row, column):
+        for i in range(passes):
+            row = uint32(first_row + uint32(i * rows_per_pass))
             if row < count:
                 at = uint32(place + row * stride + column)
                 j = 8 * i + first
                 x = ld4(shared, at)
                 if half_split:
                     x = make_float4(x.x, x.z, x.y, x.w)
-                x = embed(x, values[j], values[j + 1], values[j + 2], values[j + 3])
+                x = apply(x, values[j], values[j + 1], values[j + 2], values[j + 3])
                 if half_split:
                     x = make_float4(x.x, x.z, x.y, x.w)
                 st4(shared, at, x)
 
-    return apply
+    return embed
 
 
 def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
     """embed_tile(...): a thread embeds what it has copied."""
-    width, span, sharers = shape.width, GROUP * shape.cluster, shape.sharers
-    embedded_floats = 8 * shape.turns  # of the rows that a thread embeds at once
-    embeds_query, embeds_keys, begin = embedding.query, embedding.keys, embedding.begin
-    of_keys, of_query = values_of(shape, embedding, 0), values_of(shape, embedding, 4)
-    apply_keys, apply_query = embedder(shape, embedding, "keys", 0), embedder(shape, embedding, "query", 4)
+    width, keys, span, sharers = shape.width, shape.keys, GROUP * shape.cluster, shape.sharers
+    embedded_floats = 8 * shape.passes  # of the rows that a thread embeds at once
+    embeds_query, embeds_keys, per_dim = embedding.query, embedding.keys, embedding.per_dim
+    key_values, query_values = values_of(shape, embedding, 0), values_of(shape, embedding, 4)
+    embed_keys, embed_query = embedder(shape, embedding, "keys", 0), embedder(shape, embedding, "query", 4)
 
     @cuda.jit(device=True)
-    def embed_tile(shared, table, begun, tile, tile_start, key_count, first_row, column, copied_dim, sizes):
+    def embed_tile(shared, dim_values, tile, scope, thread, start):
         """Embed what a thread has copied of a tile of K, and with the first tile of Q; waits for the copies."""
         values = cuda.local.array(embedded_floats, float32)
-        next_begun, first_tile, nothing = begun, tile_start == 0, uint32(0)
+        next_values = make_float4(dim_values[0], dim_values[1], dim_values[2], dim_values[3])
+        table, sizes, first_tile, nothing = scope.table, scope.sizes, start == 0, uint32(0)
+        key_count, first_row = uint32(min(uint32(keys), uint32(scope.last_key - start))), thread.first_row
         first_position = int32(sizes.q_offset + int32(tile.first_query))
         known = key_count if embeds_keys and first_position == 0 else nothing  # rows whose positions are those of K
-        other, dim = column, copied_dim
+        other, dim = thread.column, thread.copied_dim
         while other < uint32(width) and dim < sizes.embedded_dim:
-            now = next_begun
+            now = next_values
             next_dim = uint32(dim + uint32(sharers * span))
             if next_dim < sizes.embedded_dim:
-                next_begun = begin(table, next_dim)
+                next_values = per_dim(table, next_dim)
             if embeds_keys:
-                of_keys(values, table, int32(tile_start), key_count, nothing, first_row, dim, now, sizes.hdim)
+                key_values(values, table, int32(start), key_count, nothing, first_row, dim, now, sizes.hdim)
             if embeds_query and first_tile:
-                of_query(values, table, first_position, tile.query_count, known, first_row, dim, now, sizes.hdim)
+                query_values(values, table, first_position, tile.query_count, known, first_row, dim, now, sizes.hdim)
             cp_async_wait()  # waits in the first iteration only
             if embeds_keys:
-                apply_keys(shared, values, key_count, first_row, other)
+                embed_keys(shared, values, key_count, first_row, other)
             if embeds_query and first_tile:
-                apply_query(shared, values, tile.query_count, first_row, other)
+                embed_query(shared, values, tile.query_count, first_row, other)
             other = uint32(other + uint32(sharers * GROUP))
             dim = next_dim
 
@@ -139,15 +157,15 @@ def scaler(shape: Shape) -> Any:
     overflow when it is scaled later.
     """
     query_at, stride, groups = uint32(shape.layout["query"]), uint32(shape.width + 16), shape.groups
-    queries, passes, sharers = shape.queries, shape.passes, shape.sharers
+    queries, rows_per_pass, sharers = shape.queries, shape.rows_per_pass, shape.sharers
 
     @cuda.jit(device=True)
-    def scale_query(shared, scale, count, first_row, column):
-        for i in range(-(-queries // passes)):
-            row = uint32(first_row + uint32(i * passes))
+    def scale_query(shared, scale, count, thread):
+        for i in range(-(-queries // rows_per_pass)):
+            row = uint32(thread.first_row + uint32(i * rows_per_pass))
             if row < count:
                 for group in range(0, groups, sharers):
-                    at = uint32(query_at + row * stride + column + uint32(group * GROUP))
+                    at = uint32(query_at + row * stride + thread.column + uint32(group * GROUP))
                     x = ld4(shared, at)
                     st4(shared, at, make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale))
 

@@ -45,23 +45,24 @@ def multiplier(count: int) -> Any:
 
 
 def scores_by_products(shape: Shape) -> Any:
-    """score(shared, low, high, top, left, first_step, lane_row, member): the products of a warp's dims of Q and K."""
+    """score(shared, scores, key_dims, scope, thread, dims, start): the products of a warp's dims of Q and K."""
     query_at, keys_at, stride = uint32(shape.layout["query"]), uint32(shape.layout["keys"]), uint32(shape.width + 16)
-    columns, width, depth, times_keys = shape.columns, shape.width, shape.depth, multiplier(shape.columns)
+    columns, width, warps_k, times_keys = shape.columns, shape.width, shape.warps_k, multiplier(shape.columns)
     fragment = 4 * columns
-    unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * depth * n) == 0)
+    unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * warps_k * n) == 0)
 
     @cuda.jit(device=True)
-    def score_step(shared, low, high, top, left, dim, lane_row, member):
-        """Add the products of 16 dims to a warp's scores: the large ones to `high`, the others to `low`."""
-        at = uint32(query_at + (top + lane_row) * stride + dim + uint32(4) * member)
+    def score_step(i, shared, scores, thread, first_dim):
+        """Add the products of 16 dims to a warp's scores: small ones to the first half, large ones to the second."""
+        lane_row, member, dim = thread.lane_row, thread.member, uint32(first_dim + uint32(i * STEP * warps_k))
+        at = uint32(query_at + (thread.top + lane_row) * stride + dim + uint32(4) * member)
         upper = ld4(shared, at)
         lower = ld4(shared, at + uint32(8) * stride)
         bh = cuda.local.array(fragment, float32)
         bl = cuda.local.array(fragment, float32)
         large = cuda.local.array(fragment, float32)
         for j in range(columns):
-            at = uint32(keys_at + (left + uint32(8 * j) + lane_row) * stride + dim + uint32(4) * member)
+            at = uint32(keys_at + (thread.left + uint32(8 * j) + lane_row) * stride + dim + uint32(4) * member)
             x = ld4(shared, at)
             bh[4 * j], bh[4 * j + 1], bh[4 * j + 2], bh[4 * j + 3] = x.x, x.y, x.z, x.w
         for i in range(fragment):
@@ -70,42 +71,38 @@ def scores_by_products(shape: Shape) -> Any:
         first, first_low = split_factors(upper.x, lower.x, upper.y, lower.y)
         second, second_low = split_factors(upper.z, lower.z, upper.w, lower.w)
         times_keys(large, first, bh, 0)
-        times_keys(low, first_low, bh, 0)
+        times_keys(scores, first_low, bh, 0)
         times_keys(large, second, bh, 2)
-        times_keys(low, second_low, bh, 2)
-        times_keys(low, first, bl, 0)
-        times_keys(low, second, bl, 2)
+        times_keys(scores, second_low, bh, 2)
+        times_keys(scores, first, bl, 0)
+        times_keys(scores, second, bl, 2)
         for i in range(fragment):
-            high[i] += large[i]
+            scores[fragment + i] += large[i]
+
+    score_steps = repeat(score_step, unroll)
 
     @cuda.jit(device=True)
-    def score(shared, low, high, top, left, first_step, lane_row, member):
-        """A warp's part of the scores of a tile, of every `depth`-th step of dims."""
-        for i in range(fragment):
-            low[i] = float32(0.0)
-            high[i] = float32(0.0)
-        dim = first_step
+    def score(shared, scores, key_dims, scope, thread, dims, start):
+        """A warp's part of the scores of a tile, of every `warps_k`-th step of dims."""
+        dim = thread.first_step
         while dim < uint32(width):
-            score_step(shared, low, high, top, left, dim, lane_row, member)
-            if unroll > 1:
-                score_step(shared, low, high, top, left, uint32(dim + uint32(STEP * depth)), lane_row, member)
-            if unroll > 2:
-                score_step(shared, low, high, top, left, uint32(dim + uint32(2 * STEP * depth)), lane_row, member)
-                score_step(shared, low, high, top, left, uint32(dim + uint32(3 * STEP * depth)), lane_row, member)
-            dim = uint32(dim + uint32(STEP * depth * unroll))
+            score_steps(shared, scores, thread, dim)
+            dim = uint32(dim + uint32(STEP * warps_k * unroll))
 
     return score
 
 
 def output_by_products(shape: Shape) -> Any:
-    """weigh(shared, acc, panel, top, lane_row, member): rescale a warp's output and add weights times values."""
+    """weigh(shared, output, thread, dims): rescale a warp's output and add weights times values."""
     values_at, weights_at, rescale_at = (uint32(shape.layout[name]) for name in ("values", "weights", "rescale"))
     keys, v_stride, w_stride = shape.keys, uint32(shape.width + 4), uint32(shape.keys + 8)
-    groups, abreast, times_values = shape.groups, shape.abreast, multiplier(4)
+    groups, warps_d, times_values = shape.groups, shape.warps_d, multiplier(4)
+    unroll = 1 if keys % (2 * STEP) else 2
 
     @cuda.jit(device=True)
-    def weigh_step(shared, acc, p, group, top, key, lane_row, member):
+    def weigh_step(i, shared, acc, p, group, thread, first_key):
         """Add weights times values of 16 keys to panel `p` of this warp's output."""
+        top, lane_row, member, key = thread.top, thread.lane_row, thread.member, uint32(first_key + uint32(i * STEP))
         at = uint32(values_at + (key + uint32(2) * member) * v_stride)
         at = uint32(at + group * uint32(GROUP) + uint32(4) * lane_row)
         v0 = ld4(shared, at)
@@ -138,11 +135,13 @@ def output_by_products(shape: Shape) -> Any:
         for i in range(16):
             acc[16 * p + i] += c[i]
 
+    weigh_steps = repeat(weigh_step, unroll)
+
     @cuda.jit(device=True)
-    def weigh_panel(p, shared, acc, panel, top, lane_row, member):
+    def weigh_panel(p, shared, acc, thread):
         """Rescale panel `p` of this warp's output and add weights times values."""
-        group = uint32(panel + uint32(p * abreast))
-        if groups % abreast == 0 or group < uint32(groups):
+        top, lane_row, group = thread.top, thread.lane_row, uint32(thread.panel + uint32(p * warps_d))
+        if groups % warps_d == 0 or group < uint32(groups):
             correction0 = shared[rescale_at + uint32(2) * (top + lane_row)]
             correction1 = shared[rescale_at + uint32(2) * (top + lane_row + uint32(8))]
             for j in range(4):
@@ -152,9 +151,13 @@ def output_by_products(shape: Shape) -> Any:
                 acc[16 * p + 4 * j + 3] *= correction1
             key = uint32(0)
             while key < uint32(keys):
-                weigh_step(shared, acc, p, group, top, key, lane_row, member)
-                if keys % (2 * STEP) == 0:
-                    weigh_step(shared, acc, p, group, top, uint32(key + uint32(STEP)), lane_row, member)
-                key = uint32(key + uint32(STEP if keys % (2 * STEP) else 2 * STEP))
+                weigh_steps(shared, acc, p, group, thread, key)
+                key = uint32(key + uint32(STEP * unroll))
 
-    return repeat(weigh_panel, shape.panels)
+    weigh_panels = repeat(weigh_panel, shape.panels)
+
+    @cuda.jit(device=True)
+    def weigh(shared, output, thread, dims):
+        weigh_panels(shared, output, thread)
+
+    return weigh

@@ -4,29 +4,30 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ....version import SharedLayout
-from ..shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, require_field, require_threads
+from ..shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, RowShape, require_field, require_threads
 
 KEYS = (16, 32, 64)  # keys of a tile: a lane has one or two scores of a row
 STEP = 16  # dims or keys of two mma
 
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(RowShape):
     """What a kernel is compiled for: the blocks of a cluster, and how the warps of a block share its score tile.
 
-    `across` warps take different keys, `depth` warps different dims of the same scores.
+    `warps_n` warps take different keys, `warps_k` warps different dims of the same scores.
 
     Raises: ValueError unless the tile divides into products of 16 queries and 8 keys, groups of dims, and rows of
     scores for every block and lane; also for more threads than a block can have.
     """
 
     core: ClassVar = "mma"
+    keys_per_lane: ClassVar = 2  # scores of a row that a lane has
     cluster: int
     queries: int
     keys: int
     width: int
-    across: int
-    depth: int
+    warps_n: int
+    warps_k: int
     blocks: int = 1  # that share an SM
 
     def __post_init__(self) -> None:
@@ -36,14 +37,14 @@ class Shape:
         require_field(self, "cluster", divides, f"up to {MAX_CLUSTER} and divide queries, which is {queries}")
         require_field(self, "keys", self.keys in KEYS, f"one of {KEYS}")
         require_field(self, "width", self.width > 0 and self.width % GROUP == 0, f"a positive multiple of {GROUP}")
-        require_field(self, "across", self.across > 0 and eighths % self.across == 0, f"a divisor of {eighths}")
-        require_field(self, "depth", self.depth > 0, "1 or more")
+        require_field(self, "warps_n", self.warps_n > 0 and eighths % self.warps_n == 0, f"a divisor of {eighths}")
+        require_field(self, "warps_k", self.warps_k > 0, "1 or more")
         require_threads(self)
 
     @property
     def name(self) -> str:
         tile = f"c{self.cluster}_q{self.queries}_k{self.keys}_w{self.width}"
-        return f"attention_{tile}_a{self.across}_d{self.depth}"
+        return f"attention_{tile}_a{self.warps_n}_d{self.warps_k}"
 
     @property
     def most_dims(self) -> int:
@@ -51,31 +52,31 @@ class Shape:
         return self.cluster * self.width
 
     @property
-    def down(self) -> int:
+    def warps_m(self) -> int:
         return self.queries // 16
 
     @property
     def warps(self) -> int:
-        return self.down * self.across * self.depth
+        return self.warps_m * self.warps_n * self.warps_k
 
     @property
     def threads(self) -> int:
         return 32 * self.warps
 
     @property
-    def abreast(self) -> int:
+    def warps_d(self) -> int:
         """Warps along the dims of the output."""
-        return self.across * self.depth
+        return self.warps_n * self.warps_k
 
     @property
     def panels(self) -> int:
-        """Groups of output dims that a warp multiplies, at most; they are `abreast` groups apart."""
-        return -(-self.width // (GROUP * self.abreast))
+        """Groups of output dims that a warp multiplies, at most; they are `warps_d` groups apart."""
+        return -(-self.width // (GROUP * self.warps_d))
 
     @property
     def columns(self) -> int:
         """mma tiles of a warp along the keys."""
-        return self.keys // 8 // self.across
+        return self.keys // 8 // self.warps_n
 
     @property
     def groups(self) -> int:
@@ -89,19 +90,14 @@ class Shape:
         return next(n for n in (4, 2, 1) if n == 1 or (n * height * COPIERS <= self.threads and self.groups % n == 0))
 
     @property
-    def passes(self) -> int:
+    def rows_per_pass(self) -> int:
         """Rows that one pass copies."""
         return self.threads // COPIERS // self.sharers
 
     @property
-    def turns(self) -> int:
+    def passes(self) -> int:
         """Passes over the rows of Q or K, whichever are more."""
-        return -(-max(self.queries, self.keys) // self.passes)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the score tile that a block owns."""
-        return self.queries // self.cluster
+        return -(-max(self.queries, self.keys) // self.rows_per_pass)
 
     @property
     def layout(self) -> SharedLayout:
@@ -110,9 +106,8 @@ class Shape:
             query=self.queries * (self.width + 16),
             keys=self.keys * (self.width + 16),
             values=self.keys * (self.width + 4),
-            parts=self.cluster * self.depth * self.rows * self.keys,
+            parts=self.cluster * self.warps_k * self.rows * self.keys,
             weights=self.queries * (self.keys + 8),
             rescale=2 * self.queries,
-            running=4 * self.rows,
             arrived=2 * BARRIER if self.cluster > 1 else 0,
         )

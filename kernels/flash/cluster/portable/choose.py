@@ -24,5 +24,5 @@ def choose(problem: Problem) -> Shape:
         lanes //= 2
     widest = min(power_of_two(problem.hdim), QUERY_FLOATS // 2 // queries)
     deepest = max(widest // (4 * lanes), 1)
-    across = max(min(power_of_two(-(-problem.seq_k * lanes // (32 * each))), warps), warps // deepest, 1)
-    return Shape(queries, problem.hdim, each, lanes, across, threads)
+    warps_n = max(min(power_of_two(-(-problem.seq_k * lanes // (32 * each))), warps), warps // deepest, 1)
+    return Shape(queries, problem.hdim, each, lanes, warps_n, threads)

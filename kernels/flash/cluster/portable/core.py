@@ -14,60 +14,51 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ....constants import FLOAT, INT, UINT, require
 from ....device.rows import ROWS
-from ....planning import require_shared
-from ....version import Kernel, Launch, Problem
+from ....planning import require, require_shared
+from ....version import MOST_BLOCKS, Kernel, Launch, Problem
 from ..embedding import Embedding
-from ..launch import Call
-from ..schedule import Sizes, Tile, tensors_of, visible_keys
-from ..softmax import greatest_weight
+from ..launch import Call, launch
+from ..schedule import SIZES, Scope, tensors_of, tile_of_block
+from ..softmax import STATE, softmax_of
 from .choose import choose
 from .output import output_of
 from .score import Place, query_of, scores_of
 from .shape import BLOCK, Shape
-from .softmax import Rows, softmax_of
+from .softmax import score_loader, store_factors, weight_storer
 
 
-def make_kernel(shape: Shape, embedding: Embedding) -> Any:
+def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
     """The attention kernel for that shape and embedding."""
-    queries, each, lanes, across, keys = shape.queries, shape.each, shape.lanes, shape.across, shape.keys
-    columns, query_at, of_batch = shape.columns, uint32(shape.layout["query"]), embedding.of_batch
+    queries, each, lanes, warps_n, keys = shape.queries, shape.each, shape.lanes, shape.warps_n, shape.keys
+    columns, query_at, table_of_batch = shape.columns, uint32(shape.layout["query"]), embedding.table_of_batch
     key_floats, value_floats, outputs = 4 * each, 4 * BLOCK, 4 * queries
     query_floats = shape.query_floats
-    rows_each = -(-queries // (shape.threads // 32))  # rows for which a warp computes the softmax
+    rows_of_warp = shape.rows_of_warp
     fetch, place = query_of(shape, embedding)
     load_keys, score = scores_of(shape, embedding, fetch, place)
-    begin_rows, softmax = softmax_of(shape, embedding)
+    begin_rows, softmax = softmax_of(shape, False, score_loader(shape, embedding), weight_storer(shape), store_factors)
     load_values, weigh, join = output_of(shape)
+    tile_of = tile_of_block(1, queries, heads_last)
 
-    def attention(q, k, v, out, table, seq_q, seq_k, dims, embedded_dim, q_offset, causal, softmax_scale):
+    def attention(q, k, v, out, table, sizes):
         shared = cuda.shared.array(0, float32, 16)
         tid = uint32(cuda.threadIdx.x)
         warp_id, lane_id = tid // uint32(32), tid % uint32(32)
-        tiles = uint32((seq_q + uint32(queries - 1)) // uint32(queries))
-        batch, kv_head, kv_heads = uint32(cuda.blockIdx.z), uint32(cuda.blockIdx.y), uint32(cuda.gridDim.y)
-        sharers = uint32(cuda.gridDim.x) // tiles  # heads that share keys
-        head = uint32(kv_head * sharers + uint32(cuda.blockIdx.x) // tiles)
-        if of_batch is not None:
-            table = of_batch(table, batch)
-        first_query = uint32(uint32(cuda.blockIdx.x) % tiles * uint32(queries))
-        tile = Tile(
-            uint32(0), batch, kv_head, head, uint32(batch * kv_heads + kv_head),
-            uint32(batch * kv_heads * sharers + head), first_query,
-            uint32(min(uint32(queries), uint32(seq_q - first_query))), uint32(0),
-        )  # fmt: skip
-        sizes = Sizes(kv_heads, uint32(0), seq_q, seq_k, dims, embedded_dim, q_offset, causal, softmax_scale)
-        q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
-        query_count, last_key = tile.query_count, visible_keys(tile, sizes)
+        tile = tile_of(sizes)
+        if table_of_batch is not None:
+            table = table_of_batch(table, tile.batch)
+        q_rows, k_head, v_head, results = tensors_of(tile, q, k, v, out, sizes)
+        scope = Scope(table, k_head.count, sizes)
+        last_key, embedded_dim = scope.last_key, sizes.embedded_dim
 
         # This thread's keys of a tile and dims of a step.
-        first_key = uint32(warp_id % uint32(across) * uint32(32 // lanes) + lane_id // uint32(lanes))
+        first_key = uint32(warp_id % uint32(warps_n) * uint32(32 // lanes) + lane_id // uint32(lanes))
         first_key = uint32(first_key * uint32(each))
-        member, part = lane_id % uint32(lanes), warp_id // uint32(across)
-        thread = Place(first_key, uint32((part * uint32(lanes) + member) * uint32(4)), member, part, lane_id)
+        member, part = lane_id % uint32(lanes), warp_id // uint32(warps_n)
+        thread = Place(first_key, uint32((part * uint32(lanes) + member) * uint32(4)), member, part, warp_id, lane_id)
         k_values = cuda.local.array(key_floats, float32)
-        load_keys(k_values, k_head, k.row, first_key, last_key, thread.first_dim, embedded_dim)
+        load_keys(k_values, k_head.data, k.row, first_key, last_key, thread.first_dim, embedded_dim)
 
         # This thread's keys and dims of the output.
         group = tid // uint32(columns)
@@ -79,37 +70,35 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
 
         q_values = cuda.local.array(query_floats, float32)
         buffer = query_at
-        fetch(q_values, q_tile, q.row, query_count, uint32(0), embedded_dim)
+        fetch(q_values, q_rows.data, q.row, tile.query_count, uint32(0), embedded_dim)
         place(shared, q_values, buffer, tile, uint32(0), table, sizes)
         cuda.syncthreads()
-        state = Rows(cuda.local.array(rows_each, float32), cuda.local.array(rows_each, float32))
-        begin_rows(state)
+        rows = cuda.local.array((STATE, rows_of_warp), float32)
+        begin_rows(rows, sizes.seq_k)
 
-        ceiling = greatest_weight(seq_k)
         tile_start = uint32(0)
         while tile_start < last_key:
-            buffer = score(
-                shared, k_values, buffer, q_tile, q.row, k_head, k.row, tile, tile_start, last_key, thread, table, sizes
-            )
+            buffer = score(shared, k_values, buffer, q_rows, k_head, tile_start, thread, tile, scope)
             for i in range(value_floats):
                 v_values[i] = float32(0.0)
             first_value = uint32(tile_start + group * uint32(BLOCK))
-            load_values(v_values, v_head, v.row, first_value, last_key, column, uint32(0))
+            load_values(v_values, v_head.data, v.row, first_value, last_key, column, uint32(0))
             cuda.syncthreads()
-            softmax(shared, state, tile, table, warp_id, lane_id, tile_start, last_key, ceiling, sizes)
+            more = uint32(tile_start + uint32(keys)) < last_key
+            softmax(shared, rows, tile, scope, thread, tile_start, more)
             cuda.syncthreads()
-            weigh(shared, acc, v_values, v_head, v.row, out_tile, out.row, tile, tile_start, last_key, group, column)
+            weigh(shared, acc, v_values, v_head, results, tile_start, group, column)
             tile_start = uint32(tile_start + uint32(keys))
-        join(shared, acc, out_tile, out.row, query_count, tid, group, column)
+        join(shared, acc, results, tid, group, column)
 
     attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"
     return attention
 
 
 @functools.cache
-def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    signature = (ROWS,) * 4 + (table_type,) + (UINT,) * 4 + (INT, UINT, FLOAT)
-    return Kernel(make_kernel(shape, embedding), signature, max_threads=shape.threads)
+def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, heads_last: bool) -> Kernel:
+    signature = (ROWS,) * 4 + (table_type, SIZES)
+    return Kernel(make_kernel(shape, embedding, heads_last), signature, max_threads=shape.threads)
 
 
 def attend(problem: Problem, *what: Any, shape: Shape | None = None, **named: Any) -> Launch:
@@ -118,16 +107,9 @@ def attend(problem: Problem, *what: Any, shape: Shape | None = None, **named: An
     Raises: Unsupported for a shape of another head dim, or where a tile does not fit shared memory.
     """
     call, shape = Call(problem, *what, **named), shape or choose(problem)
-    template = "hdim is {needed}; this shape takes {allowed}"
-    require(shape.hdim == problem.hdim, "hdim", problem.hdim, shape.hdim, template)
-    require_shared(shape.layout, problem)
-    tiles, sharers = -(-problem.seq_q // shape.queries), problem.heads // problem.kv_heads
-    return Launch(
-        kernel_of(shape, call.embedding, call.table_type),
-        grid=(tiles * sharers, problem.kv_heads, problem.batch),
-        block=(shape.threads,),
-        args=(*call.tensors, *call.numbers),
-        shared=shape.layout,
-        shape=shape,
-        embedding=call.embedding,
+    require(
+        shape.hdim == problem.hdim, "hdim", problem.hdim, shape.hdim, "hdim is {needed}; this shape takes {allowed}"
     )
+    require_shared(shape.layout, problem)
+    heads_last = problem.batch * problem.kv_heads <= MOST_BLOCKS["z"]  # then tiles of a head run together
+    return launch(kernel_of(shape, call.embedding, call.table_type, heads_last), shape, call, heads_last=heads_last)

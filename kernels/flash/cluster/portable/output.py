@@ -13,8 +13,7 @@ from .shape import BLOCK, Shape
 
 def row_functions(shape: Shape) -> tuple[Any, ...]:
     """Device functions for all queries of a thread's four dims: weigh a block of values, rescale, recall, store."""
-    queries, stride, layout = shape.queries, uint32(shape.stride), shape.layout
-    rescale_at, inverse_at = uint32(layout["rescale"]), uint32(layout["inverse"])
+    queries, stride, rescale_at = shape.queries, uint32(shape.stride), uint32(shape.layout["rescale"])
 
     @cuda.jit(device=True)
     def weigh_row(i, acc, values, shared, at):
@@ -28,22 +27,22 @@ def row_functions(shape: Shape) -> tuple[Any, ...]:
 
     @cuda.jit(device=True)
     def rescale_row(i, acc, shared):
-        correction = shared[rescale_at + uint32(i)]
+        correction = shared[rescale_at + uint32(2 * i)]
         for d in range(4):
             acc[4 * i + d] *= correction
 
     @cuda.jit(device=True)
-    def recall_row(i, acc, out_tile, pitch, query_count, dim):
-        if uint32(i) < query_count:
-            x = ld4(out_tile, uint32(uint32(i) * pitch + dim))
+    def recall_row(i, acc, results, dim):
+        if uint32(i) < results.count:
+            x = ld4(results.data, uint32(uint32(i) * results.pitch + dim))
             acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
-    def store_row(i, acc, shared, out_tile, pitch, query_count, dim, done):
-        if uint32(i) < query_count:
-            by = shared[inverse_at + uint32(i)] if done else float32(1.0)
+    def store_row(i, acc, shared, results, dim, done):
+        if uint32(i) < results.count:
+            by = shared[rescale_at + uint32(2 * i + 1)] if done else float32(1.0)
             x = make_float4(acc[4 * i] * by, acc[4 * i + 1] * by, acc[4 * i + 2] * by, acc[4 * i + 3] * by)
-            st4(out_tile, uint32(uint32(i) * pitch + dim), x)
+            st4(results.data, uint32(uint32(i) * results.pitch + dim), x)
 
     return tuple(repeat(row, queries) for row in (weigh_row, rescale_row, recall_row, store_row))
 
@@ -67,7 +66,7 @@ def joiner(shape: Shape, store: Any) -> Any:
     give, take = repeat(give_row, queries), repeat(take_row, queries)
 
     @cuda.jit(device=True)
-    def join(shared, acc, out_tile, out_pitch, query_count, tid, group, column):
+    def join(shared, acc, results, tid, group, column):
         if resident:
             count = groups // 2
             at = uint32(query_at + uint32(4) * tid)
@@ -80,7 +79,7 @@ def joiner(shape: Shape, store: Any) -> Any:
                 cuda.syncthreads()
                 count //= 2
             if group == 0 and column < uint32(hdim):
-                store(acc, shared, out_tile, out_pitch, query_count, column, True)
+                store(acc, shared, results, column, True)
 
     return join
 
@@ -99,8 +98,8 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
     weigh_block, rescale, recall, store = row_functions(shape)
 
     @cuda.jit(device=True)
-    def weigh(shared, acc, v_values, v_head, v_pitch, out_tile, out_pitch, tile, tile_start, last_key, group, column):
-        query_count = tile.query_count
+    def weigh(shared, acc, v_values, v_head, results, tile_start, group, column):
+        last_key = v_head.count
         v_next = cuda.local.array(value_floats, float32)
         live = uint32(min(uint32(keys), uint32(last_key - tile_start)))
         dim = column
@@ -112,7 +111,7 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
                 for i in range(outputs):
                     acc[i] = float32(0.0)
                 if tile_start > 0:
-                    recall(acc, out_tile, out_pitch, query_count, dim)
+                    recall(acc, results, dim)
                     rescale(acc, shared)
             block = group
             while block * uint32(BLOCK) < live:
@@ -122,17 +121,17 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
                 next_key = uint32(tile_start + next_block * uint32(BLOCK))
                 at = uint32(scores_at + block * uint32(BLOCK))
                 if ahead:
-                    load_values(v_next, v_head, v_pitch, next_key, last_key, next_dim, uint32(0))
+                    load_values(v_next, v_head.data, v_head.pitch, next_key, last_key, next_dim, uint32(0))
                     weigh_block(acc, v_values, shared, at)
                     for i in range(value_floats):
                         v_values[i] = v_next[i]
                 else:
                     weigh_block(acc, v_values, shared, at)
-                    load_values(v_values, v_head, v_pitch, next_key, last_key, next_dim, uint32(0))
+                    load_values(v_values, v_head.data, v_head.pitch, next_key, last_key, next_dim, uint32(0))
                 block = uint32(block + uint32(groups))
             if not resident:
                 done = uint32(tile_start + uint32(keys)) >= last_key
-                store(acc, shared, out_tile, out_pitch, query_count, dim, done)
+                store(acc, shared, results, dim, done)
             dim = uint32(dim + uint32(4 * columns))
 
     return load_values, weigh, joiner(shape, store)

@@ -13,7 +13,7 @@ from .shape import Shape
 
 # What the keys and dims of a thread are: `first_key` of a tile, `first_dim` of a step; `member` of the threads that
 # share a key, `part` of the warps that do.
-Place = namedtuple("Place", "first_key first_dim member part lane_id")
+Place = namedtuple("Place", "first_key first_dim member part warp_id lane_id")
 
 
 def _reduction(count: int, lanes: int) -> Any:
@@ -71,8 +71,9 @@ def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
 def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
     """fetch, place: load a slice of the queries; embed, scale and store it."""
     queries, hdim, threads, quads = shape.queries, shape.hdim, shape.threads, shape.slice // 4
-    turns, load_pairs = -(-queries * quads // threads), loader_of(embedding.half_split)
-    embeds_query, begin, prepare, embed = embedding.query, embedding.begin, embedding.prepare, embedding.embed
+    passes, load_pairs = -(-queries * quads // threads), loader_of(embedding.half_split)
+    embeds_query, per_dim, per_position = embedding.query, embedding.per_dim, embedding.per_position
+    apply = embedding.apply
 
     @cuda.jit(device=True)
     def fetch_quad(i, values, q_tile, pitch, query_count, first_dim, embedded_dim):
@@ -92,14 +93,14 @@ def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
             dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
             if row < tile.query_count and dim < sizes.embedded_dim:
                 position = int32(sizes.q_offset + int32(tile.first_query + row))
-                s, t, u, v = prepare(table, position, dim, begin(table, dim), uint32(hdim))
-                x = embed(x, s, t, u, v)
+                s, t, u, v = per_position(table, position, dim, per_dim(table, dim), uint32(hdim))
+                x = apply(x, s, t, u, v)
         scale = sizes.softmax_scale
         x = make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale)
         if queries * quads % threads == 0 or quad < uint32(queries * quads):
             st4(shared, uint32(buffer + uint32(4) * quad), x)
 
-    return repeat(fetch_quad, turns), repeat(place_quad, turns)
+    return repeat(fetch_quad, passes), repeat(place_quad, passes)
 
 
 def scores_sink(shape: Shape) -> Any:
@@ -132,17 +133,18 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
     queries, hdim, each, keys, step = shape.queries, shape.hdim, shape.each, shape.keys, shape.step
     width, staged, query_at, ahead = shape.width, shape.slice, uint32(shape.layout["query"]), shape.ahead
     sliced, sums, key_floats, query_floats = staged < width, queries * each, 4 * each, shape.query_floats
-    embeds_keys, begin, prepare, embed = embedding.keys, embedding.begin, embedding.prepare, embedding.embed
+    embeds_keys, per_dim, per_position = embedding.keys, embedding.per_dim, embedding.per_position
+    apply = embedding.apply
     load_pairs, store_scores = loader_of(embedding.half_split), scores_sink(shape)
 
     load_keys = rows_loader(each, load_pairs, hdim)
 
     @cuda.jit(device=True)
-    def embed_key(i, values, table, first, last_key, dim, begun):
+    def embed_key(i, values, table, first, last_key, dim, dim_values):
         position = int32(min(uint32(first + uint32(i)), uint32(last_key - uint32(1))))
-        s, t, u, v = prepare(table, position, dim, begun, uint32(hdim))
+        s, t, u, v = per_position(table, position, dim, dim_values, uint32(hdim))
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
-        x = embed(x, s, t, u, v)
+        x = apply(x, s, t, u, v)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
@@ -159,10 +161,8 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
     reduce = _reduction(sums, shape.lanes)
 
     @cuda.jit(device=True)
-    def score(
-        shared, k_values, buffer, q_tile, pitch, k_head, k_pitch, tile, tile_start, last_key, thread, table, sizes
-    ):  # fmt: skip
-        embedded_dim = sizes.embedded_dim
+    def score(shared, k_values, buffer, q_rows, k_head, tile_start, thread, tile, scope):
+        table, last_key, sizes, embedded_dim = scope.table, scope.last_key, scope.sizes, scope.sizes.embedded_dim
         k_next = cuda.local.array(key_floats, float32)
         q_values = cuda.local.array(query_floats, float32)
         sums_of = cuda.local.array(sums, float32)
@@ -175,7 +175,7 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
             if sliced:
                 if next_slice >= uint32(width):
                     next_slice = uint32(0)
-                fetch(q_values, q_tile, pitch, tile.query_count, next_slice, embedded_dim)
+                fetch(q_values, q_rows.data, q_rows.pitch, q_rows.count, next_slice, embedded_dim)
             dim = thread.first_dim
             while dim < uint32(staged):
                 whole_dim = uint32(slice_start + dim)
@@ -184,15 +184,15 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
                     next_key, next_dim = uint32(key + uint32(keys)), thread.first_dim
                 if embeds_keys:
                     if whole_dim < embedded_dim:
-                        embed_keys(k_values, table, key, last_key, whole_dim, begin(table, whole_dim))
+                        embed_keys(k_values, table, key, last_key, whole_dim, per_dim(table, whole_dim))
                 if ahead:
-                    load_keys(k_next, k_head, k_pitch, next_key, last_key, next_dim, embedded_dim)
+                    load_keys(k_next, k_head.data, k_head.pitch, next_key, last_key, next_dim, embedded_dim)
                     multiply(sums_of, k_values, shared, uint32(buffer + dim))
                     for i in range(key_floats):
                         k_values[i] = k_next[i]
                 else:
                     multiply(sums_of, k_values, shared, uint32(buffer + dim))
-                    load_keys(k_values, k_head, k_pitch, next_key, last_key, next_dim, embedded_dim)
+                    load_keys(k_values, k_head.data, k_head.pitch, next_key, last_key, next_dim, embedded_dim)
                 dim = uint32(dim + uint32(step))
             if sliced:
                 buffer = uint32(query_at + uint32(queries * staged) - (buffer - query_at))

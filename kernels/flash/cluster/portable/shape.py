@@ -4,29 +4,30 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ....version import SharedLayout
-from ..shape import MAX_THREADS, power_of_two, require_field
+from ..shape import MAX_THREADS, RowShape, power_of_two, require_field
 
 QUERY_FLOATS = 8_192  # at most, of embedded queries in shared memory
 BLOCK = 4  # keys whose weights are read together
 
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(RowShape):
     """What a kernel is compiled for. All fields except hdim are powers of two.
 
-    For the scores, `lanes` threads of a warp share the dims of a key and a thread takes `each` keys at a time; `across`
-    warps take different keys, the others different dims of the same keys.
+    For the scores, `lanes` threads of a warp share the dims of a key and a thread takes `each` keys at a time;
+    `warps_n` warps take different keys, the others different dims of the same keys.
 
     Raises: ValueError for a field that is not a power of two or not a multiple of four dims, and for scores, keys or
     slices of the queries that threads cannot share evenly.
     """
 
     core: ClassVar = "portable"
+    cluster: ClassVar = 1
     queries: int
     hdim: int
     each: int
     lanes: int
-    across: int
+    warps_n: int
     threads: int = 256
 
     def __post_init__(self) -> None:
@@ -36,7 +37,7 @@ class Shape:
             ("each", 1, QUERY_FLOATS),
             ("lanes", 2, 32),
             ("threads", 32, MAX_THREADS),
-            ("across", 1, self.threads // 32),
+            ("warps_n", 1, self.threads // 32),
         ):
             value = getattr(self, name)
             allowed = least <= value <= most and value == power_of_two(value)
@@ -52,7 +53,7 @@ class Shape:
     @property
     def name(self) -> str:
         tile = f"q{self.queries}_d{self.hdim}_e{self.each}_l{self.lanes}"
-        return f"attention_portable_{tile}_a{self.across}_t{self.threads}"
+        return f"attention_portable_{tile}_a{self.warps_n}_t{self.threads}"
 
     @property
     def ahead(self) -> bool:
@@ -60,19 +61,19 @@ class Shape:
         return self.threads <= 256
 
     @property
-    def depth(self) -> int:
+    def warps_k(self) -> int:
         """Warps that take different dims of the same keys."""
-        return self.threads // 32 // self.across
+        return self.threads // 32 // self.warps_n
 
     @property
     def keys(self) -> int:
         """Keys of a tile."""
-        return self.across * 32 // self.lanes * self.each
+        return self.warps_n * 32 // self.lanes * self.each
 
     @property
     def step(self) -> int:
         """Dims that a block multiplies at a time."""
-        return 4 * self.lanes * self.depth
+        return 4 * self.lanes * self.warps_k
 
     @property
     def width(self) -> int:
@@ -100,12 +101,20 @@ class Shape:
         return self.keys + 4
 
     @property
+    def most_dims(self) -> int:
+        return self.hdim
+
+    @property
+    def keys_per_lane(self) -> int:
+        """Scores of a row that a lane has, 32 keys apart."""
+        return -(-self.keys // 32)
+
+    @property
     def layout(self) -> SharedLayout:
         staged = self.queries * self.slice * (1 if self.slice == self.width else 2)
         joined = 4 * self.queries * self.threads // 2 if self.columns < self.threads else 0
         return SharedLayout(
             query=max(staged, joined),  # and, at the end, outputs on their way to the thread that joins them
-            scores=self.depth * self.queries * self.stride,
-            rescale=self.queries,
-            inverse=self.queries,
+            scores=self.warps_k * self.queries * self.stride,
+            rescale=2 * self.queries,
         )

@@ -95,4 +95,4 @@ def choose(problem: Problem, embedded_dim: int | None = None, sms: int = SMS) ->
         met = max(tiles, met // 2)
     alone = met * min(-(-embedded_dim // (GROUP * shape.cluster)) * GROUP, shape.width)
     together = -(-tiles // sharers) * shape.width
-    return replace(shape, once=sharers > 1 and alone > REWRITE_COST * together + WAIT_COST)
+    return replace(shape, prerotate_keys=sharers > 1 and alone > REWRITE_COST * together + WAIT_COST)

@@ -9,16 +9,11 @@ from ....device.tensor import FACTOR_BOUND, split_bounded
 from ....device.vector import advance
 from ....device.wgmma import TERMS, tile_index
 from ..shape import COPIERS, GROUP
+from ..softmax import swizzle
 from .embed import half_of
 from .shape import KEYS, Shape
 
 STEP = 16  # terms of one half of a group
-
-
-@cuda.jit(device=True)
-def swizzle(column, row):
-    """The swizzle: where a column of a row is stored, so that neither a fragment nor a row has bank conflicts."""
-    return uint32(column ^ row % uint32(4) * uint32(8))
 
 
 def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -> Any:
@@ -27,38 +22,40 @@ def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -
     With `halves`, the first 16 dims of each of the first `paired` groups become the first elements of pairs, the others
     the second.
     """
-    place, stride, groups, passes = uint32(place_at), uint32(shape.width), shape.groups, shape.passes
+    place, stride, groups, rows_per_pass = uint32(place_at), uint32(shape.width), shape.groups, shape.rows_per_pass
     span = GROUP * shape.cluster  # from one group of a slice to the next
 
     @cuda.jit(device=True)
-    def copy(shared, buffer, source, pitch, count, first_dim, sizes):
-        """`count` rows exist; the others, and dims past hdim, become 0. `buffer` is the offset of the tile."""
+    def copy(shared, rows, dims, sizes):
+        """Rows past the last, and dims past hdim, become 0."""
+        first_dim = dims.first_dim
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
         first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
-        for i in range(KEYS // passes):
-            row = uint32(first_row + uint32(i * passes))
-            to = uint32(place + buffer + row * stride + swizzle(lane, row))
-            row_start = advance(source, uint32(row * pitch + first_dim + lane))
+        for i in range(KEYS // rows_per_pass):
+            row = uint32(first_row + uint32(i * rows_per_pass))
+            to = uint32(place + dims.buffer + row * stride + swizzle(lane, row))
+            row_start = advance(rows.data, uint32(row * rows.pitch + first_dim + lane))
             for group in range(groups):
                 start, more = row_start, uint32(group * span)
                 if halves and group < paired:
                     dim, there = half_of(first_dim, more, lane, sizes)
-                    start, more = advance(source, uint32(row * pitch + dim)), uint32(0)
+                    start, more = advance(rows.data, uint32(row * rows.pitch + dim)), uint32(0)
                 else:
                     there = uint32(first_dim + lane + more) < sizes.hdim
-                cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, row < count and there)
+                cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, row < rows.count and there)
 
     return copy
 
 
 def copiers(shape: Shape, half_split: bool, paired: int) -> tuple[Any, Any]:
-    """copy_keys and copy_values. The halves of a pair are apart in K, unless blocks have stored it together."""
-    return copier(shape, shape.layout["keys"], half_split and not shape.once, paired), copier(shape, shape.values_at)
+    """copy_keys and copy_values. The halves of a pair are apart in K, unless it was rotated beforehand."""
+    halves = half_split and not shape.prerotate_keys
+    return copier(shape, shape.layout["keys"], halves, paired), copier(shape, shape.values_at)
 
 
 def query_placer(shape: Shape, halves: bool, paired: int) -> Any:
     """A device function: splits a thread's part of Q into shared memory; halves of pairs lie as `copier` puts them."""
-    queries, groups, passes, query_turns = shape.queries, shape.groups, shape.passes, shape.query_turns
+    queries, groups, rows_per_pass, query_passes = shape.queries, shape.groups, shape.rows_per_pass, shape.query_passes
     query_at, tile, query_low = uint32(shape.layout["query"]), uint32(queries * TERMS), uint32(queries * shape.width)
 
     @cuda.jit(device=True)
@@ -71,23 +68,23 @@ def query_placer(shape: Shape, halves: bool, paired: int) -> Any:
     def place_query(shared, raw, column, scale):
         """Split a thread's part of Q, scaled, into the tiles of high and low parts.
 
-        Term 4 c + m of 16 is dim 4 m + c of 16, as in the fragments of K. The halves of pairs are 16 terms apart, as in
-        the copies of K.
+        Term 4 c + m of 16 is dim 4 m + c of 16, as in the fragments of K. The halves of pairs are 16 terms apart, as
+        in the copies of K.
         """
         side = uint32(column // uint32(STEP))
         place = uint32(query_at + column % uint32(STEP) // uint32(4))
-        for i in range(query_turns):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-            if queries % passes == 0 or row < uint32(queries):
+        for i in range(query_passes):
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * rows_per_pass))
+            if queries % rows_per_pass == 0 or row < uint32(queries):
                 for term in range(4):
                     at = uint32(place + tile_index(row, uint32(uint32(4) * side + uint32(term))))
-                    apart_at = at
+                    halves_at = at
                     if halves:
                         piece = uint32(uint32(2) * side + uint32(term // 2 + 4 * (term % 2)))
-                        apart_at = uint32(place + tile_index(row, piece))
+                        halves_at = uint32(place + tile_index(row, piece))
                     for group in range(groups):
                         value = raw[4 * (i * groups + group) + term] * scale
-                        start = apart_at if group < paired else at
+                        start = halves_at if group < paired else at
                         store_split(shared, uint32(start + uint32(group) * tile), query_low, value)
 
     return place_query

@@ -32,33 +32,33 @@ def half_of(first_dim, more, lane, sizes):
 
 
 @functools.cache
-def embedding_of(embedding: Embedding) -> tuple[Any, Any]:
-    """start(begun, at, table, dim): what all positions share, to begun[at : at + 4]; embedded(x, table, position, dim,
-    begun, at, hdim) -> Float4.
+def four_dims(embedding: Embedding) -> tuple[Any, Any]:
+    """load_dim(dim_values, at, table, dim): what all positions share, to dim_values[at : at + 4]. embed_four(x, table,
+    position, dim, dim_values, at, hdim) -> Float4.
     """
-    begin, prepare, embed = embedding.begin, embedding.prepare, embedding.embed
+    per_dim, per_position, apply = embedding.per_dim, embedding.per_position, embedding.apply
 
     @cuda.jit(device=True)
-    def start(begun, at, table, dim):
-        x = begin(table, dim)
-        begun[at], begun[at + 1], begun[at + 2], begun[at + 3] = x.x, x.y, x.z, x.w
+    def load_dim(dim_values, at, table, dim):
+        x = per_dim(table, dim)
+        dim_values[at], dim_values[at + 1], dim_values[at + 2], dim_values[at + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
-    def embedded(x, table, position, dim, begun, at, hdim):
-        y = make_float4(begun[at], begun[at + 1], begun[at + 2], begun[at + 3])
-        s, t, u, v = prepare(table, position, dim, y, hdim)
-        return embed(x, s, t, u, v)
+    def embed_four(x, table, position, dim, dim_values, at, hdim):
+        y = make_float4(dim_values[at], dim_values[at + 1], dim_values[at + 2], dim_values[at + 3])
+        s, t, u, v = per_position(table, position, dim, y, hdim)
+        return apply(x, s, t, u, v)
 
-    return start, embedded
+    return load_dim, embed_four
 
 
-def pairer(groups: int, paired: int, turns: int) -> Any:
+def pairer(groups: int, paired: int, passes: int) -> Any:
     """A device function that exchanges half-split pairs between the two threads that loaded their halves."""
 
     @cuda.jit(device=True)
     def pair(raw):
         first = uint32(cuda.threadIdx.x) % uint32(COPIERS) < uint32(COPIERS // 2)
-        for i in range(turns):
+        for i in range(passes):
             for group in range(paired):
                 at = 4 * (i * groups + group)
                 x, y = cuda.selp(first, raw[at + 2], raw[at]), cuda.selp(first, raw[at + 3], raw[at + 1])
@@ -71,17 +71,17 @@ def pairer(groups: int, paired: int, turns: int) -> Any:
     return pair
 
 
-def loader(shape: Shape, half_split: bool, paired: int, turns: int) -> Any:
+def loader(shape: Shape, half_split: bool, paired: int, passes: int) -> Any:
     """A device function that loads a thread's part of a slice of a tile of Q or K, in the order of the embedding."""
-    groups, passes, span = shape.groups, shape.passes, GROUP * shape.cluster
+    groups, rows_per_pass, span = shape.groups, shape.rows_per_pass, GROUP * shape.cluster
 
     @cuda.jit(device=True)
-    def load(raw, source, pitch, count, first_dim, sizes):
+    def load(raw, rows, first_dim, sizes):
         """Four dims of each group of a thread's rows; 0 where there are none."""
         lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-        for i in range(turns):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
-            row_start = advance(source, uint32(row * pitch))
+        for i in range(passes):
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * rows_per_pass))
+            row_start = advance(rows.data, uint32(row * rows.pitch))
             for group in range(groups):
                 at, more, dim = 4 * (i * groups + group), uint32(group * span), uint32(first_dim + lane)
                 there = uint32(dim + more) < sizes.hdim
@@ -89,7 +89,7 @@ def loader(shape: Shape, half_split: bool, paired: int, turns: int) -> Any:
                     dim, there = half_of(first_dim, more, lane, sizes)
                     more = uint32(0)
                 x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-                if row < count and there:
+                if row < rows.count and there:
                     x = ld4(advance(row_start, dim), more)
                 raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 
@@ -97,44 +97,45 @@ def loader(shape: Shape, half_split: bool, paired: int, turns: int) -> Any:
 
 
 @functools.cache
-def beginner(shape: Shape, embedding: Embedding, paired: int) -> Any:
-    """A device function begin_dims(begun, table, dim, embedded_dim)."""
-    span, (start, _) = GROUP * shape.cluster, embedding_of(embedding)
+def dim_loader(shape: Shape, embedding: Embedding, paired: int) -> Any:
+    """A device function load_dims(dim_values, table, dim, embedded_dim)."""
+    span, (load_dim, _) = GROUP * shape.cluster, four_dims(embedding)
 
     @cuda.jit(device=True)
-    def begin_dims(begun, table, dim, sizes):
+    def load_dims(dim_values, table, dim, sizes):
         """The values of the embedding that all rows share, for all groups of a thread: one wait for all loads."""
         for group in range(paired):
             if uint32(dim + uint32(group * span)) < sizes.embedded_dim:
-                start(begun, 4 * group, table, uint32(dim + uint32(group * span)))
+                load_dim(dim_values, 4 * group, table, uint32(dim + uint32(group * span)))
 
-    return begin_dims
+    return load_dims
 
 
 def query_embedder(shape: Shape, embedding: Embedding) -> Any:
     """A device function that embeds a group of Q."""
-    groups, passes, query_turns, span = shape.groups, shape.passes, shape.query_turns, GROUP * shape.cluster
-    _, embedded = embedding_of(embedding)
+    groups, rows_per_pass, query_passes = shape.groups, shape.rows_per_pass, shape.query_passes
+    span = GROUP * shape.cluster
+    _, embed_four = four_dims(embedding)
 
     @cuda.jit(device=True)
-    def embed_query(raw, begun, group, table, first_position, count, copied_dim, sizes):
+    def embed_query(raw, dim_values, group, table, first_position, count, copied_dim, sizes):
         """Embed a thread's part of a group of Q; rows past the last query are zeros."""
         dim = uint32(copied_dim + uint32(group * span))
         if dim < sizes.embedded_dim:
-            for i in range(query_turns):
-                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+            for i in range(query_passes):
+                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * rows_per_pass))
                 position = first_position + min(int32(row), int32(count) - int32(1))
                 at = 4 * (i * groups + group)
                 x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
-                x = embedded(x, table, position, dim, begun, 4 * group, sizes.hdim)
+                x = embed_four(x, table, position, dim, dim_values, 4 * group, sizes.hdim)
                 raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 
     return embed_query
 
 
 def key_embedder(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
-    """Device functions begin_keys and embed_keys: for K before its products."""
-    span, half_split, (start, embedded) = GROUP * shape.cluster, embedding.half_split, embedding_of(embedding)
+    """Device functions load_key_dims and embed_keys: for K before its products."""
+    span, half_split, (load_dim, embed_four) = GROUP * shape.cluster, embedding.half_split, four_dims(embedding)
 
     @cuda.jit(device=True)
     def dim_of(group, half, member, first_dim):
@@ -145,60 +146,61 @@ def key_embedder(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
         return uint32(dim + uint32(half * HALF) + uint32(4) * member)
 
     @cuda.jit(device=True)
-    def begin_keys(values, table, group, member, first_dim, sizes):
+    def load_key_dims(values, table, group, member, first_dim, sizes):
         """The values of the embedding that all keys share, for a thread's dims of a group."""
         for half in range(2):
             dim = dim_of(group, half, member, first_dim)
             if dim < sizes.embedded_dim:
-                start(values, 4 * half, table, dim)
+                load_dim(values, 4 * half, table, dim)
 
     @cuda.jit(device=True)
-    def embed_keys(x, begun, table, group, key, member, tile_start, last_key, first_dim, sizes):
-        """Embed what `load_keys` loaded; `begun` are the values from `begin_keys`."""
+    def embed_keys(x, dim_values, scope, group, key, member, start_key, first_dim):
+        """Embed what `load_keys` loaded; `dim_values` are the values from `load_key_dims`."""
         for half in range(2):
             dim = dim_of(group, half, member, first_dim)
-            if dim < sizes.embedded_dim:
+            if dim < scope.sizes.embedded_dim:
                 for i in range(2):
-                    position = min(int32(tile_start + key + uint32(i)), int32(last_key) - int32(1))
+                    position = min(int32(start_key + key + uint32(i)), int32(scope.last_key) - int32(1))
                     at = 8 * half + 4 * i
                     a, b, c, d = at, at + 1, at + 2, at + 3
                     if half_split:
                         at = 2 * half + 4 * i
                         a, b, c, d = at, at + 8, at + 1, at + 9
                     four = make_float4(x[a], x[b], x[c], x[d])
-                    four = embedded(four, table, position, dim, begun, 4 * half, sizes.hdim)
+                    four = embed_four(four, scope.table, position, dim, dim_values, 4 * half, scope.sizes.hdim)
                     x[a], x[b], x[c], x[d] = four.x, four.y, four.z, four.w
 
-    return begin_keys, embed_keys
+    return load_key_dims, embed_keys
 
 
 def tile_embedder(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """A device function that embeds a tile of K in global memory."""
-    groups, passes, span, half_split = shape.groups, shape.passes, GROUP * shape.cluster, embedding.half_split
-    key_turns = KEYS // passes
-    key_floats, begun_floats = 4 * key_turns * groups, 4 * groups
-    _, embedded = embedding_of(embedding)
-    begin_dims = beginner(shape, embedding, paired)
-    load_key_rows, pair_key_rows = loader(shape, half_split, paired, key_turns), pairer(groups, paired, key_turns)
+    groups, rows_per_pass, span = shape.groups, shape.rows_per_pass, GROUP * shape.cluster
+    half_split = embedding.half_split
+    key_passes = KEYS // rows_per_pass
+    key_floats, dim_floats = 4 * key_passes * groups, 4 * groups
+    _, embed_four = four_dims(embedding)
+    load_dims = dim_loader(shape, embedding, paired)
+    load_key_rows, pair_key_rows = loader(shape, half_split, paired, key_passes), pairer(groups, paired, key_passes)
 
     @cuda.jit(device=True)
-    def embed_tile(source, pitch, to, table, first_key, count, first_dim, copied_dim, sizes):
-        """Embed a thread's part of a slice of a tile of K with `count` rows, from global memory to global memory."""
+    def embed_tile(rows, to, table, first_key, first_dim, copied_dim, sizes):
+        """Embed a thread's part of a slice of a tile of K, from global memory to global memory."""
         raw = cuda.local.array(key_floats, float32)
-        begun = cuda.local.array(begun_floats, float32)
-        begin_dims(begun, table, copied_dim, sizes)
-        load_key_rows(raw, source, pitch, count, first_dim, sizes)
+        dim_values = cuda.local.array(dim_floats, float32)
+        load_dims(dim_values, table, copied_dim, sizes)
+        load_key_rows(raw, rows, first_dim, sizes)
         if half_split:
             pair_key_rows(raw)
-        for i in range(key_turns):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * passes))
+        for i in range(key_passes):
+            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * rows_per_pass))
             for group in range(groups):
                 dim = uint32(copied_dim + uint32(group * span))
-                if row < count and dim < sizes.hdim:
+                if row < rows.count and dim < sizes.hdim:
                     at = 4 * (i * groups + group)
                     x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
                     if dim < sizes.embedded_dim:
-                        x = embedded(x, table, int32(first_key + row), dim, begun, 4 * group, sizes.hdim)
+                        x = embed_four(x, table, int32(first_key + row), dim, dim_values, 4 * group, sizes.hdim)
                     st4(to, uint32(row * sizes.hdim + dim), x)
 
     return embed_tile

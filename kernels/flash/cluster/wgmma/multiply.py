@@ -9,7 +9,8 @@ from ....device.vector import ld2, ld4
 from ....device.wgmma import ROWS, TERMS, Product, batch, three_products, tile_descriptor
 from ..repeat import repeat
 from ..shape import GROUP
-from .copy import STEP, swizzle
+from ..softmax import swizzle
+from .copy import STEP
 from .shape import KEYS, Shape
 
 # Two sums of 16 terms: of one product, or of two side by side.
@@ -66,45 +67,47 @@ def scores_by_products(shape: Shape) -> tuple[Any, ...]:
 
 
 def rescaler(shape: Shape) -> Any:
-    """A device function that rescales a panel of the output, and adds the tile's part if it is apart."""
-    queries, abreast, apart, size = shape.queries, shape.abreast, shape.apart, shape.queries // 2
+    """A device function that rescales a panel of the output, and adds that of a tile's own accumulator."""
+    queries, mmas_per_panel, per_tile_accumulator = shape.queries, shape.mmas_per_panel, shape.per_tile_accumulator
+    size = shape.queries // 2
     rescale_at = uint32(shape.layout["rescale"])
 
     @cuda.jit(device=True)
     def rescale(acc, totals, first, shared, member):
         for j in range(queries // 8):
             x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
-            for side in range(abreast):
+            for side in range(mmas_per_panel):
                 at = side * size + 4 * j
                 i = first + at
                 for e in range(4):
                     by = x.z if e % 2 else x.x
-                    acc[i + e] = acc[i + e] * by + totals[at + e] if apart else acc[i + e] * by
+                    acc[i + e] = acc[i + e] * by + totals[at + e] if per_tile_accumulator else acc[i + e] * by
 
     return rescale
 
 
-def output_by_products(shape: Shape, ahead: bool) -> Any:
-    """weigh(shared, buffer, acc, thread): a tile's part of the output, values by weights.
+def output_by_products(shape: Shape) -> Any:
+    """weigh(shared, output, thread, dims): a tile's part of the output, values by weights.
 
-    With `ahead`, the next fragments of V are loaded while products run.
+    Where a block has the SM to itself, the next fragments of V are loaded while products run.
     """
-    queries, width, warpgroups, abreast = shape.queries, shape.width, shape.warpgroups, shape.abreast
+    queries, width, warpgroups, mmas_per_panel = shape.queries, shape.width, shape.warpgroups, shape.mmas_per_panel
     weights_at, values_at, rescale = uint32(shape.weights_at), uint32(shape.values_at), rescaler(shape)
     stride, tile, weights_low = uint32(width), uint32(queries * TERMS), uint32(queries * KEYS)
     size, both = queries // 2, queries  # accumulators per thread of one product, and of two
-    panel_dims, apart, tile_outputs = abreast * ROWS, shape.apart, abreast * size
-    start_output, finish_output = batch(queries, three_products(LONG if abreast == 1 else WIDE))
-    keys_a_step = 2 * STEP // abreast
-    steps = KEYS // keys_a_step
+    panel_dims, per_tile_accumulator = mmas_per_panel * ROWS, shape.per_tile_accumulator
+    tile_outputs = mmas_per_panel * size
+    start_output, finish_output = batch(queries, three_products(LONG if mmas_per_panel == 1 else WIDE))
+    keys_a_step = 2 * STEP // mmas_per_panel
+    steps, ahead = KEYS // keys_a_step, shape.blocks == 1  # loads ahead take registers
 
     @cuda.jit(device=True)
     def load_values(shared, buffer, a, al, column, step, member):
         """A split fragment of V: 16 keys and 4 dims per lane, or 32 keys and 2 dims."""
         key = uint32(uint32(step * keys_a_step) + member)
         at = uint32(values_at + buffer + key * stride + swizzle(column, member))
-        for i in range(8 // abreast):
-            if abreast == 2:
+        for i in range(8 // mmas_per_panel):
+            if mmas_per_panel == 2:
                 x = ld4(shared, uint32(at + uint32(4 * i) * stride))
                 a[2 * i], a[2 * i + 1], a[8 + 2 * i], a[9 + 2 * i] = x.x, x.y, x.z, x.w
             else:
@@ -124,7 +127,7 @@ def output_by_products(shape: Shape, ahead: bool) -> Any:
     def finish_step(totals, new, at):
         finish_output(new)
         for i in range(size):
-            if abreast == 2:
+            if mmas_per_panel == 2:
                 totals[at + i] += new[i]
                 totals[at + size + i] += new[size + i]
             else:
@@ -138,12 +141,12 @@ def output_by_products(shape: Shape, ahead: bool) -> Any:
         start_step(shared, new, a, al, step)
 
     @cuda.jit(device=True)
-    def weigh_panel(p, shared, buffer, acc, thread):
+    def weigh_panel(p, shared, acc, thread, buffer):
         """Rescale panel `p` of this warpgroup's output and add values times weights."""
         panel, member = uint32(thread.warpgroup + uint32(p * warpgroups)), thread.member
         if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
-            first = abreast * p * size
-            if apart:
+            first = mmas_per_panel * p * size
+            if per_tile_accumulator:
                 totals, at = cuda.local.array(tile_outputs, float32), 0
                 for i in range(tile_outputs):
                     totals[i] = float32(0.0)
@@ -158,7 +161,7 @@ def output_by_products(shape: Shape, ahead: bool) -> Any:
                 load_values(shared, buffer, a, al, column, 0, member)
                 start_step(shared, new, a, al, 0)
                 next_step(shared, buffer, totals, new, a, al, at, column, 1, member)
-                if abreast == 2:
+                if mmas_per_panel == 2:
                     next_step(shared, buffer, totals, new, a, al, at, column, 2, member)
                     next_step(shared, buffer, totals, new, a, al, at, column, 3, member)
                 finish_step(totals, new, at)
@@ -167,7 +170,13 @@ def output_by_products(shape: Shape, ahead: bool) -> Any:
                     load_values(shared, buffer, a, al, column, step, member)
                     start_step(shared, new, a, al, step)
                     finish_step(totals, new, at)
-            if apart:
+            if per_tile_accumulator:
                 rescale(acc, totals, first, shared, member)
 
-    return repeat(weigh_panel, shape.panels)
+    weigh_panels = repeat(weigh_panel, shape.panels)
+
+    @cuda.jit(device=True)
+    def weigh(shared, output, thread, dims):
+        weigh_panels(shared, output, thread, dims.buffer)
+
+    return weigh

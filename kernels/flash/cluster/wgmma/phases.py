@@ -6,20 +6,25 @@ from typing import Any
 from numba import cuda, float32, int32, uint32
 
 from ....device.reduce import FULL_MASK
+from ....device.tensor import split
 from ....device.vector import advance, ld4, make_float4, st2, st4
-from ....device.wgmma import ROWS, WARPGROUP
+from ....device.wgmma import ROWS, TERMS, WARPGROUP, tile_index
 from ..embedding import Embedding
 from ..exchange import Exchange, exchange
 from ..repeat import repeat
 from ..shape import COPIERS, GROUP
-from .copy import query_placer, swizzle
-from .embed import beginner, key_embedder, pairer, query_embedder, rotated_dims
+from ..softmax import STATE, score_loader, softmax_of, swizzle
+from .copy import query_placer
+from .embed import dim_loader, key_embedder, pairer, query_embedder, rotated_dims
 from .multiply import scores_by_products
 from .shape import KEYS, Shape
 
 
-def name_of(shape: Shape, embedding: Embedding, paired: int) -> str:
-    return f"{shape.name}_{embedding.name}" + f"_{paired}_paired" * (paired < shape.groups)
+def registers_of(shape: Shape) -> tuple[Any, ...]:
+    """The shapes of a thread's arrays."""
+    group_floats, size = 4 * shape.groups, shape.queries // 2
+    outputs = shape.panels * shape.mmas_per_panel * size
+    return group_floats * shape.query_passes, group_floats, 8, size, outputs, (STATE, shape.rows_of_warp)
 
 
 # A thread has `key` and the next of a tile, the dims from `dim` of a panel of the output, and the `slot` of its parts
@@ -29,7 +34,7 @@ Thread = namedtuple("Thread", "tid warp_id lane_id member warpgroup key dim slot
 
 def thread_of(shape: Shape, half_split: bool) -> Any:
     """A device function thread(rank) -> Thread."""
-    warpgroups, lane_dims, once = shape.warpgroups, 2 * shape.abreast, shape.once
+    warpgroups, lane_dims, prerotated = shape.warpgroups, 2 * shape.mmas_per_panel, shape.prerotate_keys
     rows, queries = shape.rows, shape.queries
 
     @cuda.jit(device=True)
@@ -45,7 +50,7 @@ def thread_of(shape: Shape, half_split: bool) -> Any:
         slot = uint32(rank * uint32(warpgroups) + warpgroup)
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         lane_dim = rotated_dims(column) if half_split else column
-        if once:
+        if prerotated:
             column = lane_dim  # the order in which blocks have stored K
         first_row = uint32(rank * uint32(rows))
         owned = min(uint32(rows), max(uint32(queries), first_row) - first_row)
@@ -57,26 +62,28 @@ def thread_of(shape: Shape, half_split: bool) -> Any:
 def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """A device function that embeds what a thread has loaded of Q, and splits it into shared memory.
 
-    `begun` has the values of the embedding that all rows share; where a block streams its dims, they are made here.
+    `dim_values` is what the embedding computes per dim; where a block streams its dims, that happens here.
     """
-    embeds_query, half_split, halves = embedding.query, embedding.half_split, embedding.half_split and not shape.once
-    pair_query, embed_query = pairer(shape.groups, paired, shape.query_turns), query_embedder(shape, embedding)
-    place_query, begin_dims = query_placer(shape, halves, paired), beginner(shape, embedding, paired)
-    streams, begun_floats = shape.streams, 4 * shape.groups
+    embeds_query, half_split = embedding.query, embedding.half_split
+    halves = embedding.half_split and not shape.prerotate_keys
+    pair_query, embed_query = pairer(shape.groups, paired, shape.query_passes), query_embedder(shape, embedding)
+    place_query, load_dims = query_placer(shape, halves, paired), dim_loader(shape, embedding, paired)
+    streams, dim_floats = shape.streams, 4 * shape.groups
 
     @cuda.jit(device=True)
-    def stage_query(shared, raw, begun, table, tile, thread, first_dim, sizes):
+    def stage_query(shared, raw, dim_values, tile, scope, thread, first_dim):
+        table, sizes = scope.table, scope.sizes
         copied_dim = uint32(first_dim + thread.lane_dim)
         if streams:
-            begun = cuda.local.array(begun_floats, float32)
+            dim_values = cuda.local.array(dim_floats, float32)
             if embeds_query and copied_dim < sizes.embedded_dim:
-                begin_dims(begun, table, copied_dim, sizes)
+                load_dims(dim_values, table, copied_dim, sizes)
         if half_split:
             pair_query(raw)
         if embeds_query and copied_dim < sizes.embedded_dim:
             position = int32(sizes.q_offset + int32(tile.first_query))
             for i in range(paired):
-                embed_query(raw, begun, i, table, position, tile.query_count, copied_dim, sizes)
+                embed_query(raw, dim_values, i, table, position, tile.query_count, copied_dim, sizes)
         place_query(shared, raw, thread.column, sizes.softmax_scale)
 
     return stage_query
@@ -90,20 +97,20 @@ def exchange_of(shape: Shape) -> Exchange:
 
 def output_of(shape: Shape) -> Any:
     """A device function that stores the output of a block, divided by the row sums."""
-    queries, width, warpgroups, abreast = shape.queries, shape.width, shape.warpgroups, shape.abreast
-    size, panel_dims, inverses, panels = queries // 2, abreast * ROWS, queries // 4, shape.panels
+    queries, width, warpgroups, mmas_per_panel = shape.queries, shape.width, shape.warpgroups, shape.mmas_per_panel
+    size, panel_dims, inverses, panels = queries // 2, mmas_per_panel * ROWS, queries // 4, shape.panels
     rescale_at, span = uint32(shape.layout["rescale"]), GROUP * shape.cluster
 
     @cuda.jit(device=True)
     def store_pair(acc, out_start, at, i, by):
-        if abreast == 2:
+        if mmas_per_panel == 2:
             x = make_float4(acc[i] * by, acc[i + 2] * by, acc[i + size] * by, acc[i + size + 2] * by)
             st4(out_start, at, x)
         else:
             st2(out_start, at, acc[i] * by, acc[i + 2] * by)
 
     @cuda.jit(device=True)
-    def store(shared, acc, out_tile, pitch, tile, first_dim, thread, sizes):
+    def store(shared, acc, out, thread, dims, sizes):
         inverse = cuda.local.array(inverses, float32)
         for j in range(queries // 8):
             rescales = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * thread.member))
@@ -111,13 +118,13 @@ def output_of(shape: Shape) -> Any:
         for p in range(panels):
             panel = uint32(thread.warpgroup + uint32(p * warpgroups))
             local = uint32(panel * uint32(panel_dims) + thread.dim)
-            out_dim = uint32(local // uint32(GROUP) * uint32(span) + first_dim + local % uint32(GROUP))
+            out_dim = uint32(local // uint32(GROUP) * uint32(span) + dims.first_dim + local % uint32(GROUP))
             if panel < uint32(width // panel_dims) and out_dim < sizes.hdim:
-                out_start = advance(out_tile, uint32(uint32(2) * thread.member * pitch + out_dim))
+                out_start = advance(out.data, uint32(uint32(2) * thread.member * out.pitch + out_dim))
                 for j in range(queries // 8):
                     for side in range(2):
-                        if uint32(uint32(8 * j + side) + uint32(2) * thread.member) < tile.query_count:
-                            at, i = uint32(uint32(8 * j + side) * pitch), p * abreast * size + 4 * j + side
+                        if uint32(uint32(8 * j + side) + uint32(2) * thread.member) < out.count:
+                            at, i = uint32(uint32(8 * j + side) * out.pitch), p * mmas_per_panel * size + 4 * j + side
                             store_pair(acc, out_start, at, i, inverse[2 * j + side])
 
     return store
@@ -126,28 +133,32 @@ def output_of(shape: Shape) -> Any:
 def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """A device function that adds a warpgroup's part of a tile's scores, of its groups of dims; it embeds the keys."""
     warpgroups, groups, span = shape.warpgroups, shape.groups, GROUP * shape.cluster
-    embeds_keys, both, steps = embedding.keys and not shape.once, shape.queries, -(-groups // warpgroups)
+    embeds_keys, both, steps = embedding.keys and not shape.prerotate_keys, shape.queries, -(-groups // warpgroups)
     whole = groups % warpgroups == 0
     load_keys, split_keys, start, finish = scores_by_products(shape)
-    (begin_keys, embed_keys), ahead = key_embedder(shape, embedding), whole and shape.blocks == 1  # it takes registers
+    (load_key_dims, embed_keys), ahead = (
+        key_embedder(shape, embedding),
+        whole and shape.blocks == 1,
+    )  # it takes registers
 
     @cuda.jit(device=True)
-    def add_group(step, shared, buffer, scores, new, begun, table, thread, tile_start, last_key, first_dim, sizes):
+    def add_group(step, shared, scores, new, dim_values, scope, thread, dims, start_key):
         """Load, embed and split a group; `ahead`, while the products of the last one run."""
-        key, member = thread.key, thread.member
+        key, member, first_dim = thread.key, thread.member, dims.first_dim
         group = uint32(thread.warpgroup + uint32(step * warpgroups))
         fragment = cuda.local.array(16, float32)
         a = cuda.local.array(16, float32)
         al = cuda.local.array(16, float32)
         if whole or group < uint32(groups):
-            load_keys(shared, buffer, fragment, group, key, member)
-            if embeds_keys and uint32(first_dim + group * uint32(span)) < sizes.embedded_dim:
-                embed_keys(fragment, begun, table, group, key, member, tile_start, last_key, first_dim, sizes)
+            load_keys(shared, dims.buffer, fragment, group, key, member)
+            if embeds_keys and uint32(first_dim + group * uint32(span)) < scope.sizes.embedded_dim:
+                embed_keys(fragment, dim_values, scope, group, key, member, start_key, first_dim)
                 if paired > 1:
                     next_group = uint32(group + uint32(warpgroups))
                     next_dim = uint32(first_dim + next_group * uint32(span))
-                    more = next_group < uint32(groups) and next_dim < sizes.embedded_dim
-                    begin_keys(begun, table, next_group if more else thread.warpgroup, member, first_dim, sizes)
+                    more = next_group < uint32(groups) and next_dim < scope.sizes.embedded_dim
+                    following = next_group if more else thread.warpgroup
+                    load_key_dims(dim_values, scope.table, following, member, first_dim, scope.sizes)
             split_keys(a, al, fragment)
             if ahead and step > 0:
                 finish(scores, new)
@@ -158,13 +169,13 @@ def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
     add_groups = repeat(add_group, steps)
 
     @cuda.jit(device=True)
-    def scores_of_tile(shared, buffer, scores, begun, table, thread, tile_start, last_key, first_dim, sizes):
+    def add_scores(shared, scores, dim_values, scope, thread, dims, start_key):
         new = cuda.local.array(both, float32)
-        add_groups(shared, buffer, scores, new, begun, table, thread, tile_start, last_key, first_dim, sizes)
+        add_groups(shared, scores, new, dim_values, scope, thread, dims, start_key)
         if ahead:
             finish(scores, new)
 
-    return scores_of_tile
+    return add_scores
 
 
 def parts_of(shape: Shape, sends: Exchange) -> Any:
@@ -181,3 +192,28 @@ def parts_of(shape: Shape, sends: Exchange) -> Any:
                 send_part(shared, at, row // uint32(rows), scores[4 * j + side], scores[4 * j + side + 2])
 
     return send
+
+
+def weight_sender(shape: Shape, sends: Exchange) -> Any:
+    """A device function that sends a lane's weights of a row, high and low, to all blocks."""
+    cluster, weights_at, send_weights = shape.cluster, uint32(shape.weights_at), sends.send_weights
+    high_tile, weights_low = uint32(shape.queries * TERMS), uint32(shape.queries * KEYS)
+
+    @cuda.jit(device=True)
+    def send_row(shared, s, at, row, lane_id):
+        high_x, low_x = split(s[at])
+        high_y, low_y = split(s[at + 1])
+        place = tile_index(row, uint32(lane_id % uint32(16) // uint32(2)))
+        place = uint32(place + lane_id // uint32(16) * high_tile + lane_id % uint32(2) * uint32(2))
+        place = uint32(weights_at + place)
+        for to in range(cluster):
+            send_weights(shared, place, uint32(to), high_x, high_y)
+            send_weights(shared, place + weights_low, uint32(to), low_x, low_y)
+
+    return send_row
+
+
+def rows_softmax(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any, Any]:
+    """begin and softmax of a kernel."""
+    loads = score_loader(shape, shape.cluster * shape.warpgroups, embedding.bias, True)
+    return softmax_of(shape, shape.per_tile_accumulator, loads, weight_sender(shape, sends), sends.send_weights)

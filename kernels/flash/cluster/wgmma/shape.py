@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from ....device.wgmma import ROWS, WARPGROUP
 from ....version import SharedLayout
-from ..shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, require_field, require_threads
+from ..shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, RowShape, require_field, require_threads
 
 KEYS = ROWS  # of a tile
 TILE_ALIGNMENT = 1024  # bytes, of what wgmma reads from shared memory
@@ -15,7 +15,7 @@ WARPGROUPS = (1, 2, 4)  # sizes whose threads copy a tile of K in whole passes
 
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(RowShape):
     """What a kernel is compiled for: blocks of a cluster, queries of a tile, dims of a slice, warpgroups of a block.
 
     Raises: ValueError for queries or dims that are not a whole number of products, more dims than the registers of a
@@ -23,13 +23,14 @@ class Shape:
     """
 
     core: ClassVar = "wgmma"
+    keys_per_lane: ClassVar = 2  # scores of a row that a lane has
     keys: ClassVar = KEYS
     cluster: int
     queries: int
     width: int
     warpgroups: int
     blocks: int = 1  # that share an SM
-    once: bool = False  # whether blocks that share keys embed them together before the main loop
+    prerotate_keys: bool = False  # whether blocks that share keys embed them together before the main loop
     streams: bool = False  # whether a block streams its dims, `width` at a time; for one tile of keys
 
     def __post_init__(self) -> None:
@@ -44,17 +45,17 @@ class Shape:
     @property
     def name(self) -> str:
         name = f"attention_wgmma_c{self.cluster}_q{self.queries}_w{self.width}_g{self.warpgroups}"
-        return name + "_once" * self.once + "_streams" * self.streams
+        return name + "_once" * self.prerotate_keys + "_streams" * self.streams
 
     @property
-    def abreast(self) -> int:
+    def mmas_per_panel(self) -> int:
         """wgmma products per panel of V: a lane reads 4 dims of a key for two, 2 for one."""
         return 2 if self.width % (2 * ROWS * self.warpgroups) == 0 else 1
 
     @property
     def panels(self) -> int:
         """Panels of V that a warpgroup multiplies, at most."""
-        return -(-self.width // (ROWS * self.abreast * self.warpgroups))
+        return -(-self.width // (ROWS * self.mmas_per_panel * self.warpgroups))
 
     @property
     def threads(self) -> int:
@@ -66,24 +67,14 @@ class Shape:
         return self.width // GROUP
 
     @property
-    def passes(self) -> int:
+    def rows_per_pass(self) -> int:
         """Rows that one pass copies."""
         return self.threads // COPIERS
 
     @property
-    def query_turns(self) -> int:
+    def query_passes(self) -> int:
         """Passes over the queries of a tile."""
-        return -(-self.queries // self.passes)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the score tile that a block owns."""
-        return -(-self.queries // self.cluster)
-
-    @property
-    def rows_of_warp(self) -> int:
-        """Rows for which a warp computes the softmax, at most."""
-        return -(-self.rows // (self.threads // 32))
+        return -(-self.queries // self.rows_per_pass)
 
     @property
     def most_dims(self) -> int:
@@ -101,7 +92,7 @@ class Shape:
         return self.layout["keys" if self.streams else "values"]
 
     @property
-    def apart(self) -> bool:
+    def per_tile_accumulator(self) -> bool:
         """Whether a tile has an accumulator of its own, which is added to the output with one rounding per tile.
 
         The rounding error of the row sum is then kept, too.
@@ -121,5 +112,5 @@ class Shape:
             parts=self.cluster * self.warpgroups * self.rows * KEYS,
             rescale=2 * self.queries,
             arrived=2 * BARRIER if self.cluster > 1 else 0,
-            taken=2 if self.once else 0,
+            taken=2 if self.prerotate_keys else 0,
         )

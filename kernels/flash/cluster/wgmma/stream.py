@@ -12,79 +12,76 @@ from numba import cuda, float32, uint32
 from ....device.asm import cp_async_commit, cp_async_wait_but_one
 from ....device.cluster import cluster_wait
 from ....device.wgmma import fence_products
+from ..core import Phases
 from ..embedding import Embedding
-from ..schedule import tensors_of, tile_of_block, visible_keys
-from . import phases
-from .copy import copiers
+from ..schedule import Scope, Slice, tensors_of, tile_of_block
 from .embed import key_embedder, loader
-from .multiply import output_by_products
-from .shape import KEYS, TILE_ALIGNMENT, Shape
-from .softmax import STATE, softmax_of
+from .phases import query_stager
+from .shape import KEYS, Shape
 
 
-def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
-    """The attention kernel for that shape and embedding; `paired` groups of a chunk may have embedded dims."""
-    cluster, threads, per_warp, size = shape.cluster, shape.threads, shape.rows_of_warp, shape.queries // 2
+def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int, name: str) -> Any:
+    """The attention kernel of these phases; `paired` groups of a chunk may have embedded dims."""
+    cluster, starter, alignment = shape.cluster, phases.starter, phases.alignment
     chunk_span, chunk_floats = shape.width * cluster, KEYS * shape.width
-    raw_floats, outputs = 4 * shape.query_turns * shape.groups, shape.panels * shape.abreast * size
-    half_split, of_batch, embeds_keys = embedding.half_split, embedding.of_batch, embedding.keys
-    copy_keys, copy_values = copiers(shape, half_split, paired)
-    load_query, (begin_keys, _) = loader(shape, half_split, paired, shape.query_turns), key_embedder(shape, embedding)
-    stage_query = phases.query_stager(shape, embedding, paired)
-    scores_of_chunk, sends = phases.scores_of(shape, embedding, paired), phases.exchange_of(shape)
+    table_of_batch, embeds_keys, sends = embedding.table_of_batch, embedding.keys, phases.exchange
+    query_floats, query_dim_floats, key_dim_floats, score_floats, output_floats, row_floats = phases.registers
+    load_query = loader(shape, embedding.half_split, paired, shape.query_passes)
+    stage_query, (load_key_dims, _) = query_stager(shape, embedding, paired), key_embedder(shape, embedding)
+    tile_of, thread_of = tile_of_block(cluster, shape.queries, heads_last=True), phases.thread_of
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
-    begin_rows, softmax = softmax_of(shape, embedding, sends)
-    weigh, store_output = output_by_products(shape, ahead=shape.blocks == 1), phases.output_of(shape)
-    tile_of, send_parts = tile_of_block(cluster, shape.queries, heads_last=True), phases.parts_of(shape, sends)
-    thread_of_rank = phases.thread_of(shape, half_split)
+    copy_keys, copy_values, add_scores = phases.copy_keys, phases.copy_values, phases.score
+    send_parts, begin_rows, softmax = phases.send_parts, phases.begin, phases.softmax
+    weigh, store_output = phases.weigh, phases.store
 
-    def attention(q, k, v, out, table, k_embedded, states, sizes):
-        shared = cuda.shared.array(0, float32, TILE_ALIGNMENT)
+    def attention(q, k, v, out, table, scratch, sizes):
+        shared = cuda.shared.array(0, float32, alignment)
         tile = tile_of(sizes)
-        thread = thread_of_rank(tile.rank)
-        tid, first_dim, owned = thread.tid, tile.first_dim, thread.owned
-        if of_batch is not None:
-            table = of_batch(table, tile.batch)
-        q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)
-        last_key = visible_keys(tile, sizes)
+        thread = thread_of(tile.rank)
+        if table_of_batch is not None:
+            table = table_of_batch(table, tile.batch)
+        queries, keys, values, results = tensors_of(tile, q, k, v, out, sizes)
+        scope = Scope(table, keys.count, sizes)
         chunks = uint32((sizes.hdim + uint32(chunk_span - 1)) // uint32(chunk_span))
-        raw = cuda.local.array(raw_floats, float32)
-        begun = cuda.local.array(8, float32)
+        query = cuda.local.array(query_floats, float32)
+        query_dims = cuda.local.array(query_dim_floats, float32)
+        key_dims = cuda.local.array(key_dim_floats, float32)
 
-        copy_keys(shared, uint32(0), k_head, k.row, last_key, first_dim, sizes)
+        copy_keys(shared, keys, Slice(tile.first_dim, uint32(0)), sizes)
         cp_async_commit()
-        load_query(raw, q_tile, q.row, tile.query_count, first_dim, sizes)
-        second_dim = uint32(first_dim + uint32(chunk_span))
+        load_query(query, queries, tile.first_dim, sizes)
         if chunks > uint32(1):
-            copy_keys(shared, uint32(chunk_floats), k_head, k.row, last_key, second_dim, sizes)
+            second_dim = uint32(tile.first_dim + uint32(chunk_span))
+            copy_keys(shared, keys, Slice(second_dim, uint32(chunk_floats)), sizes)
         else:
-            copy_values(shared, uint32(chunk_floats), v_head, v.row, last_key, first_dim, sizes)
+            copy_values(shared, values, Slice(tile.first_dim, uint32(chunk_floats)), sizes)
         cp_async_commit()
-        start_exchange(shared, tid == uint32(threads - 1), owned)
+        start_exchange(shared, thread.tid == uint32(starter), thread.owned)
 
-        scores = cuda.local.array(size, float32)
-        for i in range(size):
+        scores = cuda.local.array(score_floats, float32)
+        for i in range(score_floats):
             scores[i] = float32(0.0)
-        buffer, chunk, chunk_dim = uint32(0), uint32(0), first_dim
+        buffer, chunk, chunk_dim = uint32(0), uint32(0), tile.first_dim
         while chunk < chunks:
-            stage_query(shared, raw, begun, table, tile, thread, chunk_dim, sizes)
+            dims = Slice(chunk_dim, buffer)
+            stage_query(shared, query, query_dims, tile, scope, thread, chunk_dim)
             cp_async_wait_but_one()
             cuda.syncthreads()
             fence_products()
             next_dim = uint32(chunk_dim + uint32(chunk_span))
             if uint32(chunk + uint32(1)) < chunks:
-                load_query(raw, q_tile, q.row, tile.query_count, next_dim, sizes)
+                load_query(query, queries, next_dim, sizes)
             if embeds_keys:
-                begin_keys(begun, table, thread.warpgroup, thread.member, chunk_dim, sizes)
-            scores_of_chunk(shared, buffer, scores, begun, table, thread, uint32(0), last_key, chunk_dim, sizes)
+                load_key_dims(key_dims, table, thread.warpgroup, thread.member, chunk_dim, sizes)
+            add_scores(shared, scores, key_dims, scope, thread, dims, uint32(0))
             cuda.syncthreads()
             ahead = uint32(chunk + uint32(2))
             if ahead < chunks:
                 ahead_dim = uint32(next_dim + uint32(chunk_span))
-                copy_keys(shared, buffer, k_head, k.row, last_key, ahead_dim, sizes)
+                copy_keys(shared, keys, Slice(ahead_dim, buffer), sizes)
             elif uint32(ahead - chunks) < chunks:
-                ahead_dim = uint32(first_dim + (ahead - chunks) * uint32(chunk_span))
-                copy_values(shared, buffer, v_head, v.row, last_key, ahead_dim, sizes)
+                ahead_dim = uint32(tile.first_dim + (ahead - chunks) * uint32(chunk_span))
+                copy_values(shared, values, Slice(ahead_dim, buffer), sizes)
             cp_async_commit()
             buffer = uint32(uint32(chunk_floats) - buffer)
             chunk, chunk_dim = uint32(chunk + uint32(1)), next_dim
@@ -92,29 +89,30 @@ def make_kernel(shape: Shape, embedding: Embedding, paired: int) -> Any:
         if cluster > 1:
             cluster_wait()
         send_parts(shared, scores, thread)
-        await_parts(shared, tid, uint32(0), owned, False)
-        state = cuda.local.array((STATE, per_warp), float32)
-        begin_rows(state, sizes.seq_k)
-        softmax(shared, state, tile, table, thread, uint32(0), last_key, sizes, False)
+        await_parts(shared, thread.tid, uint32(0), thread.owned, False)
+        rows = cuda.local.array(row_floats, float32)
+        begin_rows(rows, sizes.seq_k)
+        softmax(shared, rows, tile, scope, thread, uint32(0), False)
         cuda.syncthreads()
-        await_weights(shared, tid, uint32(0), False)
+        await_weights(shared, thread.tid, uint32(0), False)
         fence_products()
-        acc = cuda.local.array(outputs, float32)
-        chunk, chunk_dim = uint32(0), first_dim
+        output = cuda.local.array(output_floats, float32)
+        chunk, chunk_dim = uint32(0), tile.first_dim
         while chunk < chunks:
+            dims = Slice(chunk_dim, buffer)
             cp_async_wait_but_one()
             cuda.syncthreads()
-            for i in range(outputs):
-                acc[i] = float32(0.0)
-            weigh(shared, buffer, acc, thread)
-            store_output(shared, acc, out_tile, out.row, tile, chunk_dim, thread, sizes)
+            for i in range(output_floats):
+                output[i] = float32(0.0)
+            weigh(shared, output, thread, dims)
+            store_output(shared, output, results, thread, dims, sizes)
             if uint32(chunk + uint32(2)) < chunks:
                 cuda.syncthreads()
                 ahead_dim = uint32(chunk_dim + uint32(2 * chunk_span))
-                copy_values(shared, buffer, v_head, v.row, last_key, ahead_dim, sizes)
+                copy_values(shared, values, Slice(ahead_dim, buffer), sizes)
             cp_async_commit()
             buffer = uint32(uint32(chunk_floats) - buffer)
             chunk, chunk_dim = uint32(chunk + uint32(1)), uint32(chunk_dim + uint32(chunk_span))
 
-    attention.__name__ = attention.__qualname__ = phases.name_of(shape, embedding, paired)
+    attention.__name__ = attention.__qualname__ = name
     return attention
