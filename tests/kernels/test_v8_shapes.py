@@ -17,6 +17,7 @@ from kernels.flash.cluster.portable import core as portable
 from kernels.flash.cluster.shape import GROUP
 from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.flash.cluster.wgmma.choose import takes
+from kernels.flash.cluster.wgmma.shape import KEYS
 from kernels.rope.v8 import ROPE
 from kernels.version import Launch
 
@@ -49,7 +50,8 @@ def chosen(core: ModuleType, problem: Problem) -> Any:
     if core is portable:
         return core.choose(problem)
     embedded = {"rope": problem.rotary_dim, "sinusoidal": problem.hdim, "attention": 0}[problem.family]
-    return core.choose(problem, embedded)
+    shape = core.choose(problem, embedded)
+    return shape[0] if core is wgmma else shape
 
 
 def launch_of(core: ModuleType, problem: Problem, shape: Any) -> Launch:
@@ -95,6 +97,8 @@ def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.Monke
             tiles = launch.grid[0] // sharers if core is portable else launch.grid[2]
             if core is wgmma and shape.streams:
                 tiles = launch.grid[0] // launch.cluster
+            if core is wgmma and shape.splits:
+                tiles //= -(-problem.seq_k // KEYS)
             assert 0 <= tiles * shape.queries - problem.seq_q < shape.queries, said
             assert np.prod(launch.grid) == tiles * problem.batch * problem.heads * launch.cluster, said
             assert launch.grid[1] == (problem.kv_heads if core is portable else sharers), said

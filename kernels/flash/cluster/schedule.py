@@ -7,15 +7,16 @@ keys the first and the last change places, so that tiles that share keys run tog
 from collections import namedtuple
 from typing import Any
 
-from numba import cuda, int32, types, uint32
+from numba import cuda, int32, types, uint32, uint64
 
 from ...device.cluster import cluster_rank
 from ...device.rows import quotient, rows_of
+from ...device.vector import advance
 from .shape import GROUP
 
 # rank: of the block in its cluster; it owns groups of dims from `first_dim` on. shared_head and bias_head count KV and
 # query heads through the batch.
-Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_query query_count first_dim")
+Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_query query_count first_dim split")
 
 
 # `reciprocal` is that of `kv_heads`; the first `embedded_dim` dims are embedded; query i stands at `q_offset` + i.
@@ -23,8 +24,8 @@ Sizes = namedtuple("Sizes", "kv_heads reciprocal seq_q seq_k hdim embedded_dim q
 SIZES = types.NamedTuple((*(types.uint32,) * 6, types.int32, types.uint32, types.float32), Sizes)
 
 
-def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
-    """A device function tile(sizes) -> Tile."""
+def tile_of_block(cluster: int, queries: int, heads_last: bool = False, splits: bool = False) -> Any:
+    """A device function tile(sizes) -> Tile. With `splits` there are as many tiles for each range of keys."""
 
     @cuda.jit(device=True)
     def tile(sizes):
@@ -36,6 +37,11 @@ def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
         if heads_last:
             shared_head, index = index, shared_head
             tiles = uint32(uint32(cuda.gridDim.x) // uint32(cluster))
+        split = uint32(0)
+        if splits:
+            tiles = uint32((sizes.seq_q + uint32(queries - 1)) // uint32(queries))
+            split = uint32(index // tiles)
+            index = uint32(index - split * tiles)
         batch = quotient(shared_head, sizes.kv_heads, sizes.reciprocal)
         kv_head = uint32(shared_head - batch * sizes.kv_heads)
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
@@ -44,7 +50,7 @@ def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
         first_query = uint32((tiles - index - uint32(1)) * uint32(queries))
         query_count = uint32(min(uint32(queries), uint32(sizes.seq_q - first_query)))
         first_dim = uint32(rank * uint32(GROUP))
-        return Tile(rank, batch, kv_head, head, shared_head, bias_head, first_query, query_count, first_dim)
+        return Tile(rank, batch, kv_head, head, shared_head, bias_head, first_query, query_count, first_dim, split)
 
     return tile
 
@@ -65,6 +71,31 @@ def visible_keys(tile, sizes):
     if sizes.causal:
         return uint32(min(sizes.seq_k, uint32(sizes.q_offset + int32(tile.first_query + tile.query_count))))
     return sizes.seq_k
+
+
+def range_of_split(splits: bool) -> Any:
+    """A device function range_of(tile, keys, sizes) -> the first key of a cluster, and the one behind its last.
+
+    With `splits` it has its part of the keys, `keys` of them at most; the two are the same where a mask leaves none.
+    """
+
+    @cuda.jit(device=True)
+    def range_of(tile, keys, sizes):
+        first, last = uint32(0), visible_keys(tile, sizes)
+        if splits:
+            first = uint32(min(uint32(tile.split * keys), last))
+            last = uint32(min(uint32(first + keys), last))
+        return first, last
+
+    return range_of
+
+
+@cuda.jit(device=True)
+def part_of(tile, out_tile, totals, rows, sizes):
+    """Where the part of a cluster is, `rows` of all heads behind the split before, and the totals of its rows."""
+    first = uint64(tile.split) * uint64(rows)
+    at = first + uint64(uint32(tile.bias_head * sizes.seq_q + tile.first_query))
+    return advance(out_tile, first * uint64(sizes.hdim)), advance(totals, uint64(2) * at)
 
 
 @cuda.jit(device=True)

@@ -55,7 +55,7 @@ def make_kernel(shape: Shape, embedding: Embedding) -> Any:
         tile = Tile(
             uint32(0), batch, kv_head, head, uint32(batch * kv_heads + kv_head),
             uint32(batch * kv_heads * sharers + head), first_query,
-            uint32(min(uint32(queries), uint32(seq_q - first_query))), uint32(0),
+            uint32(min(uint32(queries), uint32(seq_q - first_query))), uint32(0), uint32(0),
         )  # fmt: skip
         sizes = Sizes(kv_heads, uint32(0), seq_q, seq_k, dims, embedded_dim, q_offset, causal, softmax_scale)
         q_tile, k_head, v_head, out_tile = tensors_of(tile, q, k, v, out)

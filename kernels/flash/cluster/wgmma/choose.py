@@ -1,12 +1,10 @@
 """Which shape of the wgmma core serves a problem."""
 
-from dataclasses import replace
-
 from ....constants import OPT_IN_SHARED_LIMIT
 from ....device.wgmma import ROWS
 from ....version import MOST_BLOCKS, Problem
 from ..card import RESIDENT, SMS, resident
-from ..shape import GROUP, MAX_CLUSTER, power_of_two, width_of
+from ..shape import MAX_CLUSTER, power_of_two, width_of
 from .shape import KEYS, MAX_WIDTH, Shape
 
 STREAM_WIDTH = 128  # dims of a chunk, so that two blocks share an SM
@@ -59,8 +57,8 @@ def waves(problem: Problem, shape: Shape, sms: int) -> int:
     return -(-tiles * shape.cluster // resident(shape.cluster, sms))
 
 
-def choose(problem: Problem, embedded_dim: int | None = None, sms: int = SMS) -> Shape:
-    """The shape for a problem, on a card with `sms` SMs, by a rule fitted to timings on an H200.
+def choose(problem: Problem, embedded_dim: int | None = None, sms: int = SMS) -> tuple[Shape, int]:
+    """The shape for a problem and into how many parts keys are split, on a card with `sms` SMs, by a rule fitted to timings on an H200.
 
     The smallest cluster whose slices fit. Where few keys or queries would leave half of the GPU idle, up to 8 blocks,
     with slices of at least 64 dims. Among the queries per tile that fit, those with the lowest cost over all waves: a
@@ -73,7 +71,7 @@ def choose(problem: Problem, embedded_dim: int | None = None, sms: int = SMS) ->
     embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
     heads = problem.batch * problem.heads
     if streamed := streaming(problem, sms):
-        return streamed
+        return streamed, 1
     cluster = power_of_two(-(-problem.hdim // MAX_WIDTH))
     few = problem.seq_k <= KEYS or problem.seq_q <= 16
     if few and heads * -(-problem.seq_q // KEYS) * cluster < sms // 2:
@@ -89,10 +87,8 @@ def choose(problem: Problem, embedded_dim: int | None = None, sms: int = SMS) ->
     narrow = min(others, key=lambda new: nanoseconds(problem, new, sms), default=shape)
     if nanoseconds(problem, narrow, sms) < PAYS * nanoseconds(problem, shape, sms):
         shape = narrow
-    tiles, sharers = -(-problem.seq_k // KEYS), problem.heads // problem.kv_heads * -(-problem.seq_q // shape.queries)
-    met = waves(problem, shape, sms) * tiles
-    if problem.causal:
-        met = max(tiles, met // 2)
-    alone = met * min(-(-embedded_dim // (GROUP * shape.cluster)) * GROUP, shape.width)
-    together = -(-tiles // sharers) * shape.width
-    return replace(shape, once=sharers > 1 and alone > REWRITE_COST * together + WAIT_COST)
+    return shape, 1
+
+
+def keys_before(problem: Problem, embedded_dim: int, sms: int = SMS) -> bool:
+    return False

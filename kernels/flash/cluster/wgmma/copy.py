@@ -51,9 +51,9 @@ def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -
     return copy
 
 
-def copiers(shape: Shape, half_split: bool, paired: int) -> tuple[Any, Any]:
-    """copy_keys and copy_values. The halves of a pair are apart in K, unless blocks have stored it together."""
-    return copier(shape, shape.layout["keys"], half_split and not shape.once, paired), copier(shape, shape.values_at)
+def copiers(shape: Shape, halves: bool, paired: int) -> tuple[Any, Any]:
+    """copy_keys, as `copier` with `halves`, and copy_values."""
+    return copier(shape, shape.layout["keys"], halves, paired), copier(shape, shape.values_at)
 
 
 def query_placer(shape: Shape, halves: bool, paired: int) -> Any:

@@ -27,10 +27,10 @@ def name_of(shape: Shape, embedding: Embedding, paired: int) -> str:
 Thread = namedtuple("Thread", "tid warp_id lane_id member warpgroup key dim slot column lane_dim owned")
 
 
-def thread_of(shape: Shape, half_split: bool) -> Any:
+def thread_of(shape: Shape, embedding: Embedding) -> Any:
     """A device function thread(rank) -> Thread."""
-    warpgroups, lane_dims, once = shape.warpgroups, 2 * shape.abreast, shape.once
-    rows, queries = shape.rows, shape.queries
+    warpgroups, lane_dims, rows, queries = shape.warpgroups, 2 * shape.abreast, shape.rows, shape.queries
+    half_split, stored = embedding.half_split, embedding.stored
 
     @cuda.jit(device=True)
     def thread(rank):
@@ -45,8 +45,8 @@ def thread_of(shape: Shape, half_split: bool) -> Any:
         slot = uint32(rank * uint32(warpgroups) + warpgroup)
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         lane_dim = rotated_dims(column) if half_split else column
-        if once:
-            column = lane_dim  # the order in which blocks have stored K
+        if stored:
+            column = lane_dim  # the order in which K is stored
         first_row = uint32(rank * uint32(rows))
         owned = min(uint32(rows), max(uint32(queries), first_row) - first_row)
         return Thread(tid, warp_id, lane_id, member, warpgroup, key, dim, slot, column, lane_dim, owned)
@@ -59,7 +59,7 @@ def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
 
     `begun` has the values of the embedding that all rows share; where a block streams its dims, they are made here.
     """
-    embeds_query, half_split, halves = embedding.query, embedding.half_split, embedding.half_split and not shape.once
+    embeds_query, half_split, halves = embedding.query, embedding.half_split, embedding.halves
     pair_query, embed_query = pairer(shape.groups, paired, shape.query_turns), query_embedder(shape, embedding)
     place_query, begin_dims = query_placer(shape, halves, paired), beginner(shape, embedding, paired)
     streams, begun_floats = shape.streams, 4 * shape.groups
@@ -126,7 +126,7 @@ def output_of(shape: Shape) -> Any:
 def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """A device function that adds a warpgroup's part of a tile's scores, of its groups of dims; it embeds the keys."""
     warpgroups, groups, span = shape.warpgroups, shape.groups, GROUP * shape.cluster
-    embeds_keys, both, steps = embedding.keys and not shape.once, shape.queries, -(-groups // warpgroups)
+    embeds_keys, both, steps = embedding.keys, shape.queries, -(-groups // warpgroups)
     whole = groups % warpgroups == 0
     load_keys, split_keys, start, finish = scores_by_products(shape)
     (begin_keys, embed_keys), ahead = key_embedder(shape, embedding), whole and shape.blocks == 1  # it takes registers

@@ -6,12 +6,22 @@ from numba import cuda, float32, int32, uint32
 
 from ....device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ....device.tensor import split
-from ....device.vector import ld2
+from ....device.vector import ld2, st2
 from ....device.wgmma import TERMS, tile_index
 from ..embedding import Embedding
 from ..exchange import Exchange
 from ..schedule import visible_to
-from ..softmax import LOWEST, add_weights, greatest_weight, inverse_of, over_power, rescaling, weight_ceiling, weight_of
+from ..softmax import (
+    LOG2_E,
+    LOWEST,
+    add_weights,
+    greatest_weight,
+    inverse_of,
+    over_power,
+    rescaling,
+    weight_ceiling,
+    weight_of,
+)
 from .copy import swizzle
 from .shape import KEYS, Shape
 
@@ -66,8 +76,8 @@ def weight_sender(shape: Shape, sends: Exchange) -> Any:
     return send_row
 
 
-def sums_over_lanes(per_warp: int) -> tuple[Any, Any]:
-    """raise_ceiling(rows) and finish_sums(rows), for the rows of a warp."""
+def sums_over_lanes(per_warp: int) -> tuple[Any, Any, Any]:
+    """sum_lanes(rows, which), raise_ceiling(rows) and finish_sums(rows), for the rows of a warp."""
 
     @cuda.jit(device=True)
     def sum_lanes(rows, which):
@@ -92,7 +102,7 @@ def sums_over_lanes(per_warp: int) -> tuple[Any, Any]:
         for i in range(per_warp):
             rows[ROW_SUM, i] = inverse_of(rows[ROW_SUM, i])
 
-    return raise_ceiling, finish_sums
+    return sum_lanes, raise_ceiling, finish_sums
 
 
 def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any, Any]:
@@ -100,13 +110,14 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
 
     begin(rows, seq_k): the state before the first tile
     weigh(...): the weights of a tile from the parts of its scores, sent to all blocks with the factors that rescale the
-        output; with `more` tiles to come, the next ceiling
+        output; with `more` tiles to come, the next ceiling, else, where keys are split, the `totals` of the rows
     """
     cluster, queries, rows_of_block, apart = shape.cluster, shape.queries, shape.rows, shape.apart
     rescale_at, warps, per_warp = uint32(shape.layout["rescale"]), shape.threads // 32, shape.rows_of_warp
     all_rows = cluster * rows_of_block == queries and rows_of_block % warps == 0
     load_scores, send_row = score_loader(shape, embedding), weight_sender(shape, sends)
-    send_weights, (raise_ceiling, finish_sums) = sends.send_weights, sums_over_lanes(per_warp)
+    send_weights, (sum_lanes, raise_ceiling, finish_sums) = sends.send_weights, sums_over_lanes(per_warp)
+    splits = shape.splits
 
     @cuda.jit(device=True)
     def begin(rows, seq_k):
@@ -124,7 +135,7 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
         return own, row, all_rows or (own < uint32(rows_of_block) and row < uint32(queries))
 
     @cuda.jit(device=True)
-    def weigh(shared, rows, tile, table, thread, tile_start, last_key, sizes, more):
+    def weigh(shared, rows, tile, table, thread, tile_start, last_key, sizes, more, totals):
         warp_id, lane_id = thread.warp_id, thread.lane_id
         s0 = cuda.local.array(per_warp, float32)
         s1 = cuda.local.array(per_warp, float32)
@@ -155,7 +166,14 @@ def softmax_of(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any
                 else:
                     rows[ROW_SUM, i] = correction[i] * rows[ROW_SUM, i] + (s0[i] + s1[i])
                 send_row(shared, row, lane_id, s0[i], s1[i])
-        if not more:
+        if not more and splits:
+            sum_lanes(rows, ROW_SUM)
+            for i in range(per_warp):
+                own, row, there = owned_row(warp_id, i, tile.rank)
+                if lane_id == 0 and there and row < tile.query_count:
+                    st2(totals, uint32(uint32(2) * row), rows[ROW_MAX, i] * LOG2_E, rows[ROW_SUM, i])
+                rows[ROW_SUM, i] = float32(1.0)
+        elif not more:
             finish_sums(rows)
         for i in range(per_warp):
             own, row, there = owned_row(warp_id, i, tile.rank)
