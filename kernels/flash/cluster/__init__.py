@@ -16,7 +16,7 @@ from .embedding import PLAIN, Embedding, require_problem
 from .launch import Call
 from .mma.core import attend as attend_by_warps
 from .portable.core import attend as attend_anywhere
-from .wgmma.choose import keys_before, takes
+from .wgmma.choose import fastest, takes
 from .wgmma.core import attend as attend_by_warpgroups
 from .wgmma.keys import embed_keys
 
@@ -33,7 +33,7 @@ def attend(problem: Problem, *arguments: Any, target: str = EMULATED_TARGET, sms
     Raises: Unsupported for more blocks than a grid has.
     """
     cc = capability(target)
-    if cc == WARPGROUPS_ON and takes(problem, sms):
+    if cc == WARPGROUPS_ON and takes(problem):
         return attend_by_warpgroups(problem, *arguments, sms=sms, **options)
     if cc >= CLUSTERS_SINCE:
         try:
@@ -63,7 +63,7 @@ def serve(
 ) -> tuple[Launch, ...]:
     """The launches that are fastest by the rule: those of `hybrid` or that of `attend`. Raises: Unsupported."""
     how, on = (problem, embedding, table, dims), {"target": target, "sms": sms, **options}
-    before = capability(target) == WARPGROUPS_ON and embedding.keys and keys_before(problem, dims, sms)
+    before = capability(target) == WARPGROUPS_ON and embedding.keys and takes(problem) and fastest(problem, dims, sms)[0]
     return combined(problem, *(hybrid(*how, **on) if before else (attend(*how, **on),)))
 
 

@@ -15,7 +15,7 @@ from ..shape import COPIERS
 from .embed import rotated_dims, tile_embedder
 from .shape import KEYS, Shape
 
-SLICE = Shape(cluster=1, queries=8, width=64, warpgroups=1)  # dims and threads of a block
+SLICE = Shape(cluster=1, queries=8, width=64, warpgroups=4)  # dims and threads of a block
 
 
 @functools.cache
@@ -24,8 +24,6 @@ def kernel_of(embedding: Embedding, table_type: Any, overlap: bool) -> Kernel:
     half_split, of_batch = embedding.half_split, embedding.of_batch
 
     def embed_keys(k, k_embedded, table, sizes):
-        if overlap:
-            launch_dependents()
         shared_head, first_dim = uint32(cuda.blockIdx.x), uint32(cuda.blockIdx.y * uint32(width))
         first_key = uint32(uint32(cuda.blockIdx.z) * uint32(KEYS))
         batch = quotient(shared_head, sizes.kv_heads, sizes.reciprocal)
@@ -39,6 +37,8 @@ def kernel_of(embedding: Embedding, table_type: Any, overlap: bool) -> Kernel:
             source, to = rows_of(k, batch, head, first_key), rows_of(k_embedded, batch, head, first_key)
             count, copied_dim = uint32(sizes.seq_k - first_key), uint32(first_dim + lane_dim)
             embed_tile(source, k.row, to, table, first_key, count, first_dim, copied_dim, sizes)
+        if overlap:
+            launch_dependents()  # not before: blocks that attend would share SMs while others are idle
 
     embed_keys.__name__ = embed_keys.__qualname__ = f"embed_keys_{embedding.name}" + "_pdl" * overlap
     return Kernel(embed_keys, (ROWS, ROWS, table_type, SIZES), SLICE.threads)
