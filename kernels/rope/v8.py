@@ -1,8 +1,8 @@
 """RoPE V8: full fusion on a core that distributes the head dim over a thread-block cluster.
 
 Change from rope_v7: one launch, on the core of kernels/flash/cluster instead of one thread per key; each block has a
-slice of the dims. K is rotated between its load and its product, once per tile of queries. Few queries over many keys share
-the keys between clusters, and a second launch combines their parts.
+slice of the dims. K is rotated between its load and its product, once per tile of queries. Where few queries meet many
+keys, clusters share the keys, and a second launch combines their parts.
 
 Source: beyond the documents.
 """

@@ -1,4 +1,4 @@
-"""The V8 cores: attention in one launch, with a place for an embedding.
+"""The V8 cores: attention with a place for an embedding.
 
 `wgmma` multiplies by warpgroups (compute capability 9.0 alone), `mma` by warps (9.0 and above), both in clusters;
 `portable` needs neither clusters nor tensor cores.
@@ -63,7 +63,8 @@ def serve(
 ) -> tuple[Launch, ...]:
     """The launches that are fastest by the rule: those of `hybrid` or that of `attend`. Raises: Unsupported."""
     how, on = (problem, embedding, table, dims), {"target": target, "sms": sms, **options}
-    before = capability(target) == WARPGROUPS_ON and embedding.keys and takes(problem) and fastest(problem, dims, sms)[0]
+    may = capability(target) == WARPGROUPS_ON and embedding.keys and takes(problem)
+    before = may and fastest(problem, dims, sms)[0]
     return combined(problem, *(hybrid(*how, **on) if before else (attend(*how, **on),)))
 
 

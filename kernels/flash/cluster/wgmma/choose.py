@@ -11,12 +11,13 @@ from ....constants import OPT_IN_SHARED_LIMIT
 from ....device.wgmma import ROWS
 from ....version import MOST_BLOCKS, Problem
 from ..card import RESIDENT, SMS, resident
-from ..shape import GROUP, width_of
+from ..shape import GROUP, MAX_CLUSTER, width_of
 from .shape import KEYS, MAX_WIDTH, Shape
 
 QUERIES = (8, 16, 32, 48, 64)  # few, so that the prompts of a model need few kernels
 STREAMED = (8, 16, 32)  # queries of a tile whose head dim is streamed
 STREAM_WIDTH = 128  # dims of a chunk, so that two blocks share an SM
+MOST_PART_FLOATS = 2**26
 
 LAUNCH = 3400.0  # until the first block runs, its queries, and from the last store to the end
 PROLOGUE = 15.0  # a dim of a block: its first copy, and its stores
@@ -37,9 +38,16 @@ class Choice(NamedTuple):
     cycles: float
 
 
+def streams(problem: Problem) -> bool:
+    """Whether the head dim may stream: each tile of keys then leaves a part of the output."""
+    tiles = -(-problem.seq_k // KEYS)
+    part_floats = tiles * problem.batch * problem.heads * problem.seq_q * problem.hdim
+    return problem.batch * problem.kv_heads <= MOST_BLOCKS["z"] and (tiles == 1 or part_floats <= MOST_PART_FLOATS)
+
+
 def takes(problem: Problem) -> bool:
-    """Whether tiles of 64 keys pay off."""
-    return problem.seq_k > KEYS // 2
+    """Whether tiles of 64 keys pay off, and slices of a cluster cover the head dim, or it may stream."""
+    return problem.seq_k > KEYS // 2 and (problem.hdim <= MAX_CLUSTER * MAX_WIDTH or streams(problem))
 
 
 def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, sms: int = SMS) -> float:
@@ -52,11 +60,11 @@ def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, sms: 
     if shape.cluster > 1:
         tile += SENT * shape.queries * (shape.warpgroups + 2)
     heads = problem.batch * problem.heads
-    clusters, keys = heads * -(-problem.seq_q // shape.queries) * splits, -(-(-(-problem.seq_k // KEYS)) // splits)
-    waves = -(-clusters // slots)
+    clusters, tiles = heads * splits * -(-problem.seq_q // shape.queries), -(-problem.seq_k // KEYS)
+    waves, keys = -(-clusters // slots), -(-tiles // splits)
     met = waves * keys
     if problem.causal and splits == 1:  # the longest tiles begin first
-        least = -(-(problem.q_offset + shape.queries) // KEYS)
+        least = min(-(-(problem.q_offset + shape.queries) // KEYS), keys)
         waves = max(clusters / slots, 1)
         met = max(keys, waves * (keys + least) / 2 + least / 2)
     total = LAUNCH + waves * PROLOGUE * width + met * tile
@@ -80,7 +88,7 @@ def shapes(problem: Problem, sms: int) -> Iterator[tuple[Shape, int]]:
                 parts.add(-(-tiles // -(-tiles // most)))
             for splits in parts:
                 yield Shape(cluster, queries, width, shape.warpgroups, splits=splits > 1), splits
-        if problem.batch * problem.kv_heads <= MOST_BLOCKS["z"]:
+        if streams(problem):
             for queries in STREAMED:
                 yield Shape(cluster, queries, STREAM_WIDTH, 2, 2, streams=True, splits=tiles > 1), tiles
 
