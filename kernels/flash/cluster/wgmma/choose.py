@@ -5,6 +5,7 @@ that were timed on an H100, and judged on the other half and on problems drawn a
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from ....constants import OPT_IN_SHARED_LIMIT
@@ -14,10 +15,12 @@ from ..card import RESIDENT, SMS, resident
 from ..shape import GROUP, MAX_CLUSTER, width_of
 from .shape import KEYS, MAX_WIDTH, Shape
 
-QUERIES = (8, 16, 32, 48, 64)  # few, so that the prompts of a model need few kernels
+QUERIES = (8, 16, 24, 32, 40, 48, 64)
+FEWER = (8, 16, 32)  # and the most that fit, where a block holds the head dim: prompts of a model need few kernels
 STREAMED = (8, 16, 32)  # queries of a tile whose head dim is streamed
 STREAM_WIDTH = 128  # dims of a chunk, so that two blocks share an SM
 MOST_PART_FLOATS = 2**26
+MOST_OUTPUTS = 2**13  # of a block that registers hold beside what the exchange takes
 
 LAUNCH = 3400.0  # until the first block runs, its queries, and from the last store to the end
 PROLOGUE = 15.0  # a dim of a block: its first copy, and its stores
@@ -26,8 +29,9 @@ SENT = 13.0  # a query: for each warpgroup that sends its part of the scores, an
 MULTIPLIED = 0.71  # a dim and a query: six products of 64 keys, each of 8 terms
 LEAST_QUERIES = 17.0  # that take as long as the copies of K and V from the L2, at 42 bytes a cycle
 EMBEDDED = 11.0  # a dim: the angles of 32 pairs, at 128 lanes
-COMBINE, BEFORE = 3500.0, 900.0  # the launches that combine parts, and that embed K
+COMBINE, BEFORE = 3500.0, 2400.0  # the launches that combine parts, and that embed K
 BYTES = 14.0  # of an SM, that these read and write
+PAYS = 1.05  # how much faster a call is to be with another launch, which is another kernel to compile
 
 
 class Choice(NamedTuple):
@@ -70,7 +74,7 @@ def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, sms: 
     total = LAUNCH + waves * PROLOGUE * width + met * tile
     if splits > 1:
         total += COMBINE + 8 * (splits + 1) * heads * problem.seq_q * problem.hdim / (BYTES * sms)
-    return total
+    return total * (PAYS if splits > 1 else 1)
 
 
 def shapes(problem: Problem, sms: int) -> Iterator[tuple[Shape, int]]:
@@ -78,17 +82,21 @@ def shapes(problem: Problem, sms: int) -> Iterator[tuple[Shape, int]]:
     tiles, heads = -(-problem.seq_k // KEYS), problem.batch * problem.heads
     for cluster in RESIDENT:
         width = width_of(problem.hdim, cluster, ROWS)
-        for queries in QUERIES if width <= MAX_WIDTH else ():
-            shape = Shape(cluster, queries, width, 1 if width == ROWS else 2)
-            if shape.layout.nbytes > OPT_IN_SHARED_LIMIT:
+        made = [Shape(cluster, queries, width, 1 if width == ROWS else 2) for queries in QUERIES if width <= MAX_WIDTH]
+        fitting = [shape for shape in made if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
+        if cluster > 1:
+            fitting = [shape for shape in fitting if shape.queries * width <= MOST_OUTPUTS]
+        for shape in fitting:
+            queries = shape.queries
+            if problem.hdim <= MAX_WIDTH and queries not in (*FEWER, fitting[-1].queries):
                 continue
             clusters, parts = heads * -(-problem.seq_q // queries), set()
             for waves in range(3):
                 most = min(max(waves * resident(cluster, sms) // cluster // clusters, 1), tiles)
                 parts.add(-(-tiles // -(-tiles // most)))
             for splits in parts:
-                yield Shape(cluster, queries, width, shape.warpgroups, splits=splits > 1), splits
-        if streams(problem):
+                yield replace(shape, splits=splits > 1), splits
+        if streams(problem) and problem.hdim > MAX_WIDTH:
             for queries in STREAMED:
                 yield Shape(cluster, queries, STREAM_WIDTH, 2, 2, streams=True, splits=tiles > 1), tiles
 
@@ -109,5 +117,5 @@ def fastest(problem: Problem, embedded_dim: int, sms: int = SMS) -> tuple[bool, 
     """Whether a launch before should embed the keys, and the estimated cycles."""
     elements = problem.batch * problem.kv_heads * problem.seq_k * problem.hdim
     alone = best(problem, embedded_dim, sms).cycles
-    behind = best(problem, 0, sms).cycles + BEFORE + 8 * elements / (BYTES * sms)
+    behind = PAYS * (best(problem, 0, sms).cycles + BEFORE + 8 * elements / (BYTES * sms))
     return behind < alone, min(behind, alone)
