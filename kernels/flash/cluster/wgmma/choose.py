@@ -1,6 +1,6 @@
 """Which shape of the wgmma core serves a problem, and in how many parts its keys: what is estimated to take least.
 
-The estimate is in cycles, of a dim or a query of a tile of 64 keys. Its coefficients were fitted to half of the shapes
+The estimate is in cycles, from what a tile of 64 keys takes a block. Its coefficients were fitted to half of the shapes
 that were timed on an H100, and judged on the other half and on problems drawn at random.
 """
 
