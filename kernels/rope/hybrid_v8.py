@@ -1,19 +1,13 @@
 """RoPE hybrid on the V8 core: one launch rotates K, attention rotates Q.
 
-Change from rope_v8: a kernel rotates K before the attention, as in rope_v7.
+Change from rope_v8: a kernel rotates K before the attention, as in rope_v7; on wgmma the attention starts meanwhile.
 
 Source: beyond the documents.
 """
 
-from dataclasses import replace
-
-from ..flash.cluster import attend, require_problem
-from ..planning import attention_buffers
-from ..version import Buffer, Plan, Problem, register
-from .separate_v8 import launch_rotation
+from ..flash.cluster import hybrid, plan, require_problem
+from ..version import Plan, Problem, register
 from .v8 import ROPE, of_pairs, rates_buffer
-
-ROPE_OF_QUERIES = replace(ROPE, name="rope_of_queries", keys=False)
 
 
 @register(
@@ -27,8 +21,6 @@ ROPE_OF_QUERIES = replace(ROPE, name="rope_of_queries", keys=False)
 def rope_hybrid_v8(problem: Problem, target: str) -> Plan:
     """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported."""
     require_problem(problem, "rope")
-    rates = rates_buffer(problem.rotary_dim)
-    buffers = attention_buffers(problem, rates=rates, k_turned=Buffer(problem.kv_shape))
-    embedding = of_pairs(ROPE_OF_QUERIES, problem.rotary_dim)
-    attention = attend(problem, embedding, "rates", problem.rotary_dim, k="k_turned", target=target)
-    return Plan(problem, buffers, (launch_rotation(problem, "k"), attention))
+    dims = problem.rotary_dim
+    launches = hybrid(problem, of_pairs(ROPE, dims), "rates", dims, target=target)
+    return plan(problem, *launches, rates=rates_buffer(dims))

@@ -9,8 +9,7 @@ from numba import cuda, int32, uint32
 
 from ..constants import FLOATS, INT, THREADS, UINT, require
 from ..device.vector import advance, ld4, st4
-from ..flash.cluster import attend, require_problem
-from ..planning import attention_buffers
+from ..flash.cluster import attend, plan, require_problem
 from ..version import Buffer, Kernel, Launch, Plan, Problem, register
 from .v8 import cos_sin, rates_buffer, rates_of, rotate_pairs_odd
 
@@ -71,6 +70,6 @@ def rope_separate_v8(problem: Problem, target: str) -> Plan:
     """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported."""
     require_problem(problem, "rope")
     turned = {"q_turned": Buffer(problem.q_shape), "k_turned": Buffer(problem.kv_shape)}
-    buffers = attention_buffers(problem, rates=rates_buffer(problem.rotary_dim), **turned)
-    rotations = tuple(launch_rotation(problem, name) for name in "qk")
-    return Plan(problem, buffers, (*rotations, attend(problem, q="q_turned", k="k_turned", target=target)))
+    rotations = (launch_rotation(problem, name) for name in "qk")
+    attention = attend(problem, q="q_turned", k="k_turned", target=target)
+    return plan(problem, *rotations, attention, rates=rates_buffer(problem.rotary_dim), **turned)

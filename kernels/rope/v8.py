@@ -1,8 +1,8 @@
 """RoPE V8: full fusion on a core that distributes the head dim over a thread-block cluster.
 
 Change from rope_v7: one launch, on the core of kernels/flash/cluster instead of one thread per key; each block has a
-slice of the dims. K is rotated between its load and its product, once per tile of queries; where there are many such
-tiles, all blocks rotate it once together.
+slice of the dims. K is rotated between its load and its product, once per tile of queries. Where few queries meet many
+keys, clusters share the keys, and a second launch combines their parts.
 
 Source: beyond the documents.
 """
@@ -82,7 +82,7 @@ def rates_buffer(rotary_dim: int) -> Buffer:
     title="Full fusion over a cluster",
     parent="rope_v7",
     baseline="rope_separate",
-    change="one launch; a cluster shares the head dim; K is rotated once a query tile, or once; TF32 tensor cores",
+    change="one launch; a cluster shares the head dim; K is rotated once a query tile; TF32 tensor cores",
     beyond=True,
 )
 def rope_v8(problem: Problem, target: str) -> Plan:

@@ -67,8 +67,9 @@ class Call:
                 parts = chosen32(problem.hdim, embedding, half_split, sms, *how)
                 return "rope_prompt32", _kernels(parts.launches((), seq_k))
             problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
-            launch = plan_launch(problem, target, sms, self.interleaved, self.tables, self.positions).launch
-            return V8[self.problem.family], _kernels([launch])
+            planned = plan_launch(problem, target, sms, self.interleaved, self.tables, self.positions)
+            launches = [launch for launch, _ in planned.launches]
+            return "rope_hybrid_v8" if planned.workspace[0] else V8[self.problem.family], _kernels(launches)
         rows = problem.heads // problem.kv_heads * problem.seq_q
         shape = shape_of(problem.dtype, problem.hdim, rows, embedding, half_split, target)
         return f"{family}_decode", _kernels(Decode(shape, *how, self.lengths, sms).launches(splits=2))

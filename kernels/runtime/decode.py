@@ -30,7 +30,7 @@ def values_of(
     maxima: int = 0,
 ) -> tuple[Any, ...]:
     """The values of a launch, in the order of `NAMES`; `strides` are four of each tensor."""
-    cos, sin, rates, positions, slopes, _, _, rows, pitch, apart = others
+    cos, sin, rates, positions, slopes, rows, pitch, apart = others
     apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
     rotation = (rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
     return (*addresses, *apart_in_rows, *sizes, *rotation, part, maxima)

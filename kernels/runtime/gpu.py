@@ -164,7 +164,7 @@ def configure(
     config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
     config.blockDimX, config.blockDimY, config.blockDimZ = (*block, 1, 1)[:3]
     config.sharedMemBytes = shared_bytes
-    config.numAttrs = 0
+    attributes = []
     if cluster > 1:
         if cluster > PORTABLE_CLUSTER:
             name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
@@ -174,11 +174,15 @@ def configure(
         attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster, 1, 1
         config.attrs, config.numAttrs = [attribute], 1
         _require_clusters(function, config, cluster)
+        attributes.append(attribute)
     if early:
         attribute = driver.CUlaunchAttribute()
         attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         attribute.value.programmaticStreamSerializationAllowed = 1
-        config.attrs, config.numAttrs = [attribute], 1
+        attributes.append(attribute)
+    if attributes:
+        config.attrs = attributes
+    config.numAttrs = len(attributes)
     config.hStream = 0
     return config
 

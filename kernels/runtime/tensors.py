@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 import operator
 import sys
 import warnings
@@ -12,10 +13,10 @@ import torch
 from ..alibi.v1 import ALIBI
 from ..constants import FLOATS
 from ..flash.chunks.plan import chosen as chosen_chunk
-from ..flash.cluster import PLAIN, attend, require_problem
+from ..flash.cluster import PLAIN, require_problem, serve
+from ..flash.cluster.combine import workspace
 from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
 from ..flash.cluster.shape import power_of_two
-from ..flash.cluster.wgmma.core import workspace
 from ..flash.decode.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
 from ..flash.decode.plan import rates_of, slopes_of
 from ..flash.prompts.float32_plan import pays32
@@ -39,16 +40,17 @@ KEYS = 64  # of a tile
 
 # What a kernel may ask for: the addresses of tensors and their strides in elements; numbers; the addresses of what else
 # the call has, 0 where it has none; the rows of cos and sin, and from one to the next; the stride of positions, 0 where
-# all share. Tables have an even number of pairs, and a row starts on 8 bytes; rates are float32[pairs, 2], pairs even.
+# all share; the addresses of what a launch leaves to the next. Tables have an even number of pairs, and a row starts on
+# 8 bytes; rates are float32[pairs, 2], pairs even.
 VALUES = (
     *("q", "k", "v", "out"),
     *(f"{tensor}{axis}" for tensor in ("q", "k", "v", "out") for axis in (".batch", ".head", ".row", ".dim")),
     *("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale"),
-    *("cos", "sin", "rates", "positions", "slopes", "states", "k_embedded"),
-    *("rows", "pitch", "positions.batch"),
+    *("cos", "sin", "rates", "positions", "slopes", "rows", "pitch", "positions.batch"),
+    *("k_embedded", "part", "totals"),
 )
 
-ROWS = tuple(f"{tensor}{axis}" for tensor in TENSORS for axis in ("", ".batch", ".head", ".row"))
+WORKSPACE = VALUES[-3:]
 NUMBERS = ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")  # that launches end with
 
 _copied: set[str] = set()
@@ -60,20 +62,19 @@ _current_device = getattr(torch._C, "_cuda_getDevice", lambda: torch.cuda.curren
 class Planned(NamedTuple):
     """How a problem is launched.
 
-    launch: its kernel, grid, block, shared memory and cluster; what it says of arguments is not read
-    arguments: (name or number, Numba type) of each scalar parameter, in their order; the names are of VALUES
-    states: int32 counters, 0 at first, that the launch needs; with them an argument "states", and "k_embedded" like k
+    launches: kernel, grid, block, shared memory and cluster of each, what it says of arguments is not read; and (name
+        or number, Numba type) of each scalar parameter, in their order; the names are of VALUES
+    workspace: float32 elements of each of WORKSPACE
     interleaved: whether it takes pairs (2j, 2j + 1); the caller permutes what is half-split where it must
     """
 
-    launch: Launch
-    arguments: tuple[tuple[str | int | float, str], ...]
-    states: int = 0
+    launches: tuple[tuple[Launch, tuple[tuple[str | int | float, str], ...]], ...]
+    workspace: tuple[int, ...] = (0, 0, 0)
     interleaved: bool = True
 
 
 def plan_launch(problem: Problem, target: str, sms: int, interleaved: bool, tables: bool, positions: bool) -> Planned:
-    """The launch of `problem` on `target`, such as "sm_90", with `sms` multiprocessors.
+    """The launches of `problem` on `target`, such as "sm_90", with `sms` multiprocessors.
 
     Raises: Unsupported where no core takes it.
     """
@@ -87,26 +88,34 @@ def plan_launch(problem: Problem, target: str, sms: int, interleaved: bool, tabl
         embedding, table_type = mode(tables, positions, half_split, problem.rotary_dim)
         table = ("cos", "sin", "pitch", "rows") if tables else ("rates",)
         table += ("positions", "positions.batch") if positions else ()
-    launch = attend(problem, embedding, table, problem.rotary_dim, table_type=table_type, target=target, sms=sms)
-    names = (*ROWS, *launch.args[len(ROWS) : -len(NUMBERS)], *NUMBERS)
+    launches = serve(problem, embedding, table, problem.rotary_dim, target, sms, table_type=table_type)
+    shapes = workspace(problem, launches)
+    floats = tuple(math.prod(shapes.get(name, (0,))) for name in WORKSPACE)
+    return Planned(tuple((launch, _arguments(launch)) for launch in launches), floats, interleaved=not half_split)
+
+
+def _arguments(launch: Launch) -> tuple[tuple[str | int | float, str], ...]:
+    """Of a launch on tensors of any strides: those behind the first mention of each of TENSORS, and the numbers."""
+    names: list[str | int | float] = list(launch.args)
+    for name in TENSORS:
+        if name in names and not isinstance(names[(at := names.index(name)) + 1], str):
+            names[at + 1 : at + 4] = [f"{name}{axis}" for axis in (".batch", ".head", ".row")]
+    if launch.embedding:
+        names[-len(NUMBERS) :] = NUMBERS
     types = (str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters)
-    needed = workspace(problem, launch)
-    states = needed["states"].size if needed else 0
-    return Planned(launch, tuple(zip(names, types, strict=True)), states, interleaved=not half_split)
+    return tuple(zip(names, types, strict=True))
 
 
 class _Ready(NamedTuple):
     """A call that has been planned and compiled.
 
-    `pick` takes what its kernel asks for from the values and the `constants` behind them. `others` are those of
-    `_others` where no call has its own.
+    Of each launch: the kernel, its grid, what takes that which it asks for from the values and the `constants` behind
+    them. `others` are those of `_others` where no call has its own.
     """
 
-    prepared: Prepared
-    grid: tuple[int, ...]
-    pick: Any
+    launches: list[tuple[Prepared, tuple[int, ...], Any]]
     constants: tuple[int | float, ...]
-    states: int
+    workspace: tuple[int, ...]
     interleaved: bool
     others: Any
 
@@ -151,14 +160,15 @@ def launch_on_card(
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         addresses, strides = _places(q, k, v, written)
     if isinstance(ready, Caller):
-        others, _held = ready.kept or _others(q, k, tensors, settled, 0, ready.turns)
+        others, _held = ready.kept or _others(q, tensors, settled, ready.turns)
         lengths = tensors.lengths if tensors.lengths is None else tensors.lengths.resolve_neg().contiguous()
         ready.launch(addresses, strides, seq_k, q_offset, 0 if lengths is None else lengths.data_ptr(), others)
         return out if written is out else out.copy_(written)
-    made_of = (ready.pick, seq_k, q_offset, strides) if ready.others else None
-    if made_of and ready.prepared.launch_again(addresses, made_of):
+    made_of = (ready, seq_k, q_offset, strides) if ready.others else None
+    if made_of and ready.launches[0][0].launch_again(addresses, made_of):
         return out if written is out else out.copy_(written)
-    others, _held = ready.others or _others(q, k, tensors, settled, ready.states)  # held until it is launched
+    others, _held = ready.others or _others(q, tensors, settled)  # held until it is launched
+    _memory, places = _workspace(ready.workspace, q.device)
     values = (
         *addresses,
         *strides,
@@ -170,9 +180,11 @@ def launch_on_card(
         settled.causal,
         settled.scale,
         *others,
+        *places,
         *ready.constants,
     )
-    ready.prepared.launch(ready.grid, ready.pick(values), made_of)
+    for made, grid, pick in ready.launches:
+        made.launch(grid, pick(values), made_of)
     return out if written is out else out.copy_(written)
 
 
@@ -182,15 +194,23 @@ def _require_positions(positions: int) -> None:
         raise Unsupported("q_offset", positions - 1, MOST_POSITIONS, template)
 
 
-def _others(
-    q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, count: int, turns: Any = None
-) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-    """The last of the values, from "cos" on, and what their addresses are of.
+def _workspace(floats: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor | None, tuple[int, ...]]:
+    """One tensor for all of WORKSPACE, and their addresses; None and 0 where there is nothing to leave."""
+    if not any(floats):
+        return None, floats
+    memory = torch.empty(sum(floats), dtype=torch.float32, device=device)
+    return memory, tuple(memory.data_ptr() + 4 * sum(floats[:i]) for i in range(len(floats)))
 
-    `count` is that of the states, `turns` the pairs and step of the rates where they are those of `flash`.
+
+def _others(
+    q: torch.Tensor, tensors: Tensors, settled: Settled, turns: Any = None
+) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """The values from "cos" on, and what their addresses are of.
+
+    `turns` are the pairs and step of the rates where they are those of `flash`.
     """
     cos, sin, positions, slopes, _ = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
-    rates = states = k_embedded = None
+    rates = None
     if cos is not None:
         cos, sin = _tables(_resolved("cos", cos).float(), _resolved("sin", sin).float())
     elif settled.rotary_dim:
@@ -203,10 +223,7 @@ def _others(
             slopes = _default_slopes(heads, batch, q.device)
         else:
             slopes = _resolved("slopes", slopes).float().expand(batch, heads).contiguous()
-    if count:
-        states = torch.zeros(count, dtype=torch.int32, device=q.device)
-        k_embedded = torch.empty(k.shape, dtype=k.dtype, device=k.device)
-    held = (cos, sin, rates, positions, slopes, states, k_embedded)
+    held = (cos, sin, rates, positions, slopes)
     rows, pitch = (0, 0) if cos is None else (min(cos.shape[0], MOST_ROWS), cos.stride(0))
     apart = 0 if positions is None or positions.dim() == 1 else positions.stride(0)
     return (*[0 if each is None else each.data_ptr() for each in held], rows, pitch, apart), held
@@ -247,7 +264,7 @@ def _prepare(
         if decodes(q, settled) or q.dtype in HALF:
             kind = Decoder if decodes(q, settled) else Prompter
             made = settled.launches[ANY_KEYS] = kind(q, k, tensors, settled, device)
-            made.kept = _kept_others(q, k, tensors, settled, made.turns)
+            made.kept = _kept_others(q, tensors, settled, made.turns)
             return made
         ready: Caller | _Ready | Unsupported
         if chunks(q, k, tensors, settled, device):
@@ -257,7 +274,7 @@ def _prepare(
         else:
             ready = _compile(q, k, tensors, settled, device)
         if not isinstance(ready, _Ready):
-            ready.kept = _kept_others(q, k, tensors, settled, ready.turns)
+            ready.kept = _kept_others(q, tensors, settled, ready.turns)
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
     settled.launches[planned_keys(k.shape[2])] = ready
@@ -311,20 +328,23 @@ def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     tabled, placed = (bool(settled.rotary_dim) and each is not None for each in (tensors.cos, tensors.positions))
     target = gpu.device_target()
     planned = plan_launch(problem, target, gpu.multiprocessors(device), settled.interleaved, tabled, placed)
-    gpu.require_target(planned.launch, target)
-    names = [name for name, _ in planned.arguments]
-    made = prepared(planned.launch, planned.arguments, target, q.device, device)
-    constants = tuple(name for name in names if not isinstance(name, str))
-    behind = itertools.count(len(VALUES))
-    pick = operator.itemgetter(*(VALUES.index(name) if isinstance(name, str) else next(behind) for name in names))
-    others = None if planned.states else _kept_others(q, k, tensors, settled)
-    return _Ready(made, planned.launch.grid, pick, constants, planned.states, planned.interleaved, others)
+    behind, constants, launches = itertools.count(len(VALUES)), [], []
+    for launch, arguments in planned.launches:
+        gpu.require_target(launch, target)
+        names = [name for name, _ in arguments]
+        moving = TENSORS if not any(planned.workspace) else ()  # what has a workspace is never launched again as it was
+        made = prepared(launch, arguments, target, q.device, device, moving)
+        constants += [name for name in names if not isinstance(name, str)]
+        places = [VALUES.index(name) if isinstance(name, str) else next(behind) for name in names]
+        launches.append((made, launch.grid, operator.itemgetter(*places)))
+    others = None if any(planned.workspace) else _kept_others(q, tensors, settled)
+    return _Ready(launches, tuple(constants), planned.workspace, planned.interleaved, others)
 
 
-def _kept_others(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, turns: Any = None) -> Any:
+def _kept_others(q: torch.Tensor, tensors: Tensors, settled: Settled, turns: Any = None) -> Any:
     """`_others` of all calls alike, where they are tables that stay; None where calls have their own."""
     given = not (tensors.cos is tensors.positions is tensors.slopes is None)
-    others = None if given else _others(q, k, tensors, settled, 0, turns)
+    others = None if given else _others(q, tensors, settled, turns)
     return others if others and all(each is None or resident.stays(each) for each in others[1]) else None
 
 

@@ -36,7 +36,7 @@ SINUSOIDAL = Embedding("sinusoidal", rates_of, waves, added)
     title="Full fusion over a cluster",
     parent="sinusoidal_v5",
     baseline="sinusoidal_separate_float4",
-    change="one launch; a cluster shares the head dim, K is embedded once a query tile, or once; TF32 tensor cores",
+    change="one launch; a cluster shares the head dim, K is embedded once a query tile; TF32 tensor cores",
     beyond=True,
     variant_of="rope_v8",
 )

@@ -5,6 +5,7 @@ A wrong address, stride, table or number makes a wrong result, as on a card.
 
 import contextlib
 import ctypes
+import math
 import threading
 from functools import partial
 from itertools import pairwise
@@ -31,19 +32,19 @@ AXES = ("batch", "head", "row")
 NUMBERS = {"seq_q": "uint32", "seq_k": "uint32", "hdim": "uint32", "rotary_dim": "uint32", "q_offset": "uint32"}
 NUMBERS |= {"causal": "int32", "scale": "float32"}
 CELLS = {"Q": ctypes.c_uint64, "I": ctypes.c_uint32, "i": ctypes.c_int32, "f": ctypes.c_float}
-STATES, MOST_ROWS, ONCE_FROM = 7, 1200, 128
+MOST_ROWS, BEFORE_FROM = 1200, 128  # keys from which a launch before moves them
 
 
 class Card:
-    """A card that computes as soon as a launch is made; `launched` holds what each was given, by name."""
+    """A card that computes as soon as a launch is made; `launched` holds what each that attends was given, by name."""
 
     def __init__(self) -> None:
         self.device = self.tensor_device = self.stream = 0
         self.problems: list[Problem] = []
         self.launched: list[dict[str, Any]] = []
         self.replays: list[Any] = []  # a function for each launch that makes it again, as a graph would
-        self.loaded: list[Planned] = []
-        self.plans: dict[Any, Planned] = {}
+        self.loaded: list[Any] = []
+        self.plans: dict[Any, Any] = {}  # a launch and its arguments
 
     def plan(
         self, problem: Problem, target: str, sms: int, interleaved: bool, tables: bool, positions: bool
@@ -51,10 +52,10 @@ class Card:
         require(problem.hdim % 4 == 0, "hdim", problem.hdim, "a multiple of 4")
         self.problems.append(problem)
         half = not interleaved and problem.rotary_dim % 8 == 0
-        once = problem.seq_k >= ONCE_FROM
+        before = problem.seq_k >= BEFORE_FROM
         pointers = ["q", "k", "v", "out", *(["cos", "sin"] if tables else ["rates"] if problem.rotary_dim else [])]
         pointers += ["positions"] * positions + ["slopes"] * (problem.family == "alibi")
-        pointers += ["states", "k_embedded"] * once
+        pointers += ["k_embedded"] * before
         # In an order in which arguments of 4 and 8 bytes take turns, as they are aligned apart.
         arguments = [*NUMBERS.items(), *((name, "uint64") for name in pointers)]
         for name in ("q", "k", "v", "out"):
@@ -64,25 +65,29 @@ class Card:
             + [("rows", "uint32"), ("pitch", "uint32")] * tables
             + [("positions.batch", "uint64")] * positions
         )
-        code = (problem.family, tables, positions, once, half, problem.rotary_dim > 0)
-        launch = Launch(Kernel(compute, code), (problem.heads, problem.seq_q), (64,), ())
-        self.plans[code] = Planned(launch, tuple(arguments), STATES * once, not half)
-        return self.plans[code]
+        launches = []
+        for attends in (False, True) if before else (True,):
+            code = (problem.family, tables, positions, before, half, attends, problem.rotary_dim > 0)
+            launch = Launch(Kernel(compute, code), (problem.heads, problem.seq_q), (64,), ())
+            self.plans[code] = launch, tuple(arguments)
+            launches.append(self.plans[code])
+        return Planned(tuple(launches), (math.prod(problem.kv_shape) * before, 0, 0), not half)
 
     def load(self, code: Any) -> int:
         self.loaded.append(self.plans[code])
         return len(self.loaded) - 1
 
     def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
-        planned = self.loaded[handle]
+        made, arguments = self.loaded[handle]
         pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
         given: dict[str, Any] = {}
-        for i, (name, numba_type) in enumerate(planned.arguments):
+        for i, (name, numba_type) in enumerate(arguments):
             given[name] = ctypes.cast(pointers[i], ctypes.POINTER(CELLS[C_FORMATS[numba_type]]))[0]
         given["grid"] = tuple(ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:3])
         given["stream"] = ctypes.cast(config + 32, ctypes.POINTER(ctypes.c_uint64))[0]
-        self.launched.append(given | {"device": self.device})
-        self.replays.append(partial(compute, given, planned, self.problems[-1]))
+        if made.kernel.signature[-2]:
+            self.launched.append(given | {"device": self.device})
+        self.replays.append(partial(compute, given, made, self.problems[-1]))
         self.replays[-1]()
         return 0
 
@@ -100,10 +105,10 @@ def at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: An
     return torch.from_numpy(np.frombuffer(memory, dtype)).as_strided(shape, strides)
 
 
-def compute(given: dict[str, Any], planned: Planned, problem: Problem) -> None:
+def compute(given: dict[str, Any], made: Launch, problem: Problem) -> None:
     """Attention over the memory that the arguments tell of."""
     assert given[42] == 42 and given["grid"] == (problem.heads, given["seq_q"], 1)
-    family, tables, positioned, once, half, _ = planned.launch.kernel.signature
+    family, tables, positioned, before, half, attends, _ = made.kernel.signature
     batch, hdim, pairs = problem.batch, given["hdim"], given["rotary_dim"] // 2
     sizes = {"q": (problem.heads, given["seq_q"]), "k": (problem.kv_heads, given["seq_k"])}
     sizes |= {"v": sizes["k"], "out": sizes["q"]}
@@ -126,9 +131,12 @@ def compute(given: dict[str, Any], planned: Planned, problem: Problem) -> None:
         positions = at(given["positions"], (batch, places), (given["positions.batch"], 1), np.int32)
     if family == "alibi":
         slopes = at(given["slopes"], (batch, problem.heads), (problem.heads, 1))
-    if once:
-        assert not at(given["states"], (STATES,), (1,), np.int32).any()
-        at(given["k_embedded"], tuple(k.shape), (k[0].numel(), k[0, 0].numel(), hdim, 1)).fill_(torch.nan)
+    if before:
+        moved = at(given["k_embedded"], tuple(k.shape), (k[0].numel(), k[0, 0].numel(), hdim, 1))
+        if not attends:
+            moved.copy_(k)
+            return
+        k = moved
     out.fill_(torch.nan)  # blocks write while others read
     asked = Asked(family, 2 * pairs, 0.0, not half, bool(given["causal"]), given["q_offset"], given["scale"])
     out.copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes), asked))
@@ -257,7 +265,7 @@ def test_a_growing_cache_compiles_nothing_and_plans_seldom(card: Card) -> None:
         rope_attention(q, cache[:, :, :seq_k], cache[:, :, :seq_k])
         assert card.launched[-1]["seq_k"] == seq_k
     assert len(card.problems) == len({planned_keys(seq_k) for seq_k in range(1, 3001)}) == 29
-    assert len(card.loaded) == 2  # with keys embedded once, and without
+    assert len(card.loaded) == 3  # one that attends to keys as they are, two where a launch before moves them
 
 
 def test_positions_beyond_int32_stay_out_of_range(card: Card) -> None:
@@ -313,20 +321,18 @@ def test_a_thread_keeps_its_arguments_to_itself(card: Card, monkeypatch: pytest.
 
 
 def test_calls_in_flight_at_once_have_workspaces_of_their_own(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of another stream's thread begins before the first has ended; `compute` asks that its states are 0."""
-    q, k = normal(1, 2, 3, 8), normal(1, 2, ONCE_FROM, 8)
+    """Calls of other streams' threads begin before the first has ended."""
+    q, k = normal(1, 2, 3, 8), normal(1, 2, BEFORE_FROM, 8)
     driver, nested = card.launch, 3
     held: list[tuple[int, int]] = []
 
-    def spans() -> list[tuple[int, int]]:
-        given = card.launched[-1]
-        sizes = {"states": 4 * STATES, "k_embedded": 4 * k.numel()}
-        return [(given[name], given[name] + size) for name, size in sizes.items()]
-
     def interrupted(*arguments: Any) -> int:
+        before = len(card.launched)
         driver(*arguments)
-        held.extend(spans())
-        ctypes.memset(card.launched[-1]["states"], 1, 4 * STATES)  # as a launch that has begun has them
+        if before == len(card.launched):
+            return 0
+        at = card.launched[-1]["k_embedded"]
+        held.append((at, at + 4 * k.numel()))
         if len(card.launched) < nested:
             card.stream += 1
             thread = threading.Thread(target=rope_attention, args=(q, k, k))
@@ -339,9 +345,6 @@ def test_calls_in_flight_at_once_have_workspaces_of_their_own(card: Card, monkey
     assert len(card.launched) == nested
     held.sort()
     assert all(end <= start for (_, end), (start, _) in pairwise(held))
-    monkeypatch.setattr(card, "launched", [])
-    for _ in range(nested):
-        rope_attention(q, k, k)  # and again, one after the other: what a launch left behind is nobody's
 
 
 def test_says_what_it_compiles(card: Card, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

@@ -37,7 +37,9 @@ def turned_nowhere(problem: Problem, positions: np.ndarray, rows: int) -> np.nda
     return outside[:, queries] | (outside[:, None, : problem.seq_k] & visible).any(-1)
 
 
-def check_mode(core: Any, problem: Problem, half_split: bool, tabled: bool, placed: bool, shape: Any = None) -> None:
+def check_mode(
+    core: Any, problem: Problem, half_split: bool, tabled: bool, placed: bool, shape: Any = None, before: bool = False
+) -> None:
     """As near to float64 as float32 arithmetic is; NaN where a position takes part that is none, and nowhere else."""
     tables, rows = (tables_of(problem), ROWS) if tabled else (None, MOST_POSITIONS)
     positions = None
@@ -51,7 +53,7 @@ def check_mode(core: Any, problem: Problem, half_split: bool, tabled: bool, plac
         nan = turned_nowhere(problem, positions, rows)
         assert 0 < nan[0].sum() < problem.seq_q and 0 < nan[1].sum() < problem.seq_q
     inputs = inputs_of(problem)
-    report = run(plan_in_mode(core, problem, half_split, tables, positions, shape), inputs)
+    report = run(plan_in_mode(core, problem, half_split, tables, positions, shape, before), inputs)
     assert not report.findings, [str(finding) for finding in report.findings]
 
     q, k, v = (torch.from_numpy(inputs[name]) for name in "qkv")
@@ -79,8 +81,13 @@ def test_every_mode(core: str, half_split: bool, tabled: bool, placed: bool) -> 
 
 
 @pytest.mark.parametrize("half_split, tabled, placed", swept(product(*[(False, True)] * 3), 0, 3))
-def test_keys_that_are_embedded_once(half_split: bool, tabled: bool, placed: bool) -> None:
-    check_mode(wgmma, RAGGED, half_split, tabled, placed, wgmma.Shape(2, 8, 128, 1, prerotate_keys=True))
+def test_keys_that_a_launch_before_embeds(half_split: bool, tabled: bool, placed: bool) -> None:
+    check_mode(wgmma, RAGGED, half_split, tabled, placed, wgmma.Shape(2, 8, 128, 1), True)
+
+
+@pytest.mark.parametrize("half_split, before", swept(product(*[(False, True)] * 2), 0, 1))
+def test_keys_that_are_split(half_split: bool, before: bool) -> None:
+    check_mode(wgmma, RAGGED, half_split, True, True, wgmma.Shape(2, 8, 128, 1, splits=True), before)
 
 
 @pytest.mark.parametrize("half_split, tabled, placed", swept(product(*[(False, True)] * 3), 0, 2))

@@ -11,17 +11,19 @@ from v8_plans import plan_of
 from kernels import Problem
 from kernels.constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
 from kernels.device.wgmma import ROWS
-from kernels.flash.cluster import attend
+from kernels.flash.cluster.combine import splits_of
 from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.portable import core as portable
 from kernels.flash.cluster.shape import GROUP
 from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.flash.cluster.wgmma.choose import takes
-from kernels.rope.v8 import ROPE
-from kernels.version import Launch
+from kernels.flash.cluster.wgmma.shape import KEYS
+from kernels.flash.decode.choose import MOST_QUERIES
+from kernels.runtime.classes import Call
 
 MAX_HDIM = 16_384
 CLUSTERED = (mma, wgmma)
+SPLIT_KEYS = 11  # the place of this argument, from behind
 
 
 def draw(rng: random.Random, most: int = 4096, family: str | None = None, many_heads: bool = True) -> Problem:
@@ -43,18 +45,6 @@ def draw(rng: random.Random, most: int = 4096, family: str | None = None, many_h
         causal=rng.random() < 0.5,
         q_offset=rng.choice((0, max(seq_k - seq_q, 0), rng.randint(0, 5000))),
     )
-
-
-def chosen(core: ModuleType, problem: Problem) -> Any:
-    if core is portable:
-        return core.choose(problem)
-    embedded = {"rope": problem.rotary_dim, "sinusoidal": problem.hdim, "attention": 0}[problem.family]
-    return core.choose(problem, embedded)
-
-
-def launch_of(core: ModuleType, problem: Problem, shape: Any) -> Launch:
-    (launch,) = plan_of(core, problem, shape).launches
-    return launch
 
 
 def output_dims(core: ModuleType, shape: Any, hdim: int) -> np.ndarray:
@@ -84,18 +74,23 @@ def test_every_problem_has_a_shape_that_covers_it_once(monkeypatch: pytest.Monke
         for core in (mma, wgmma, portable):
             if core is wgmma and not takes(problem):
                 continue
-            shape = chosen(core, problem)
+            launch = next(launch for launch in plan_of(core, problem, None).launches if launch.shape)
+            shape = launch.shape
             said = f"{core.__name__} {problem} {shape}"
             dims = np.bincount(output_dims(core, shape, problem.hdim), minlength=problem.hdim)[: problem.hdim]
             assert (dims == 1).all(), said
             assert shape.layout.nbytes <= (SHARED_LIMIT if core is portable else OPT_IN_SHARED_LIMIT), said
 
-            launch = launch_of(core, problem, shape)
             sharers = problem.heads // problem.kv_heads
             heads_last = core is portable or (core is wgmma and shape.streams)
             tiles = launch.grid[0] // launch.cluster if heads_last else launch.grid[2]
+            parts = splits_of(problem, launch)
+            if parts:
+                split_keys = launch.args[-SPLIT_KEYS]
+                assert 0 <= parts * split_keys - problem.seq_k < split_keys and split_keys % KEYS == 0, said
+                tiles //= parts
             assert 0 <= tiles * shape.queries - problem.seq_q < shape.queries, said
-            assert np.prod(launch.grid) == tiles * problem.batch * problem.heads * launch.cluster, said
+            assert np.prod(launch.grid) == max(parts, 1) * tiles * problem.batch * problem.heads * launch.cluster, said
             assert launch.grid[1] == sharers, said
             if core in CLUSTERED:
                 assert launch.cluster == shape.cluster and launch.grid[0] % launch.cluster == 0, said
@@ -153,6 +148,6 @@ MODELS = ((32, 8, 128), (12, 12, 64), (8, 1, 256), (16, 16, 1024), (4, 4, 2048))
 @pytest.mark.parametrize("heads, kv_heads, hdim", MODELS)
 @pytest.mark.parametrize("batch", [1, 8])
 def test_prompts_of_a_model_need_few_kernels(batch: int, heads: int, kv_heads: int, hdim: int) -> None:
-    lengths = [*range(1, 130), *range(130, 8193, 37)]
+    lengths = [*range(MOST_QUERIES + 1, 130), *range(130, 8193, 37)]
     prompts = [Problem("rope", batch, heads, kv_heads, n, n, hdim, hdim, causal=True) for n in lengths]
-    assert len({attend(prompt, ROPE, "rates", hdim).kernel for prompt in prompts}) <= 12
+    assert len({kernel for prompt in prompts for kernel in Call(prompt).kernels("sm_90")}) <= 12

@@ -1,26 +1,19 @@
 """Products of warpgroups: their layouts against NumPy, what they need and get told when it lacks, and their kernel."""
 
-import sys
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from v8_plans import plan_of, tried
 
-from kernels import Problem, Unsupported, version
+from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import reference_of
 from kernels.device.wgmma import Product, batch
 from kernels.flash.cluster.wgmma import core as wgmma
-from kernels.flash.cluster.wgmma.core import Shape, attend, choose, workspace
-from kernels.flash.cluster.wgmma.prerotate import BLOCKS_DONE, COUNTERS
-from kernels.rope.v8 import ROPE
+from kernels.flash.cluster.wgmma.core import Shape, attend
 from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
-from kernels.version import Kernel, Plan
-from tests.sampling import swept
+from kernels.version import Kernel
 
 DEPTH = 8
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}
@@ -313,15 +306,13 @@ CASES = [
     (Problem("attention", seq_q=20, seq_k=70, hdim=188), Shape(1, 16, 192, 1)),
     (Problem("rope", seq_q=8, seq_k=70, hdim=700, rotary_dim=100), Shape(11, 8, 64, 1)),
     (Problem("rope", seq_q=20, seq_k=70, hdim=60, rotary_dim=60), Shape(1, 16, 64, 4)),
-    (
-        Problem("rope", seq_q=70, seq_k=300, hdim=96, rotary_dim=32, causal=True),
-        Shape(2, 32, 64, 1, prerotate_keys=True),
-    ),
+    # Keys in parts, of which the first queries see one alone; parts of two tiles; streamed parts.
+    (Problem("rope", seq_q=70, seq_k=300, hdim=96, rotary_dim=32, causal=True), Shape(2, 32, 64, 1, splits=True)),
     (
         Problem("rope", heads=4, kv_heads=2, seq_q=40, seq_k=130, hdim=128, rotary_dim=70),
-        Shape(1, 16, 128, 2, prerotate_keys=True),
+        Shape(1, 16, 128, 2, splits=True),
     ),
-    (Problem("sinusoidal", seq_q=20, seq_k=65, hdim=64, q_offset=3), Shape(1, 8, 64, 1, prerotate_keys=True)),
+    (Problem("sinusoidal", seq_q=20, seq_k=165, hdim=300), Shape(2, 8, 64, 1, 2, streams=True, splits=True)),
     (Problem("rope", seq_q=40, seq_k=50, hdim=292, rotary_dim=292), Shape(1, 32, 64, 2, 2, streams=True)),
     (
         Problem("rope", heads=2, kv_heads=1, seq_q=13, seq_k=33, hdim=520, rotary_dim=36, causal=True, q_offset=20),
@@ -331,7 +322,7 @@ CASES = [
 ]
 
 
-QUICK = CASES[2]  # a cluster of blocks, grouped heads that no tile divides; keys once have a test of their own
+QUICK = CASES[2]  # a cluster of blocks, grouped heads that no tile divides
 PARAMS = [pytest.param(*case, marks=() if case == QUICK else pytest.mark.deep) for case in CASES]
 
 
@@ -345,75 +336,14 @@ def test_attention(problem: Problem, shape: Shape) -> None:
     assert not serialised(plan.launches[0].kernel)
 
 
-TOGETHER = CASES[9]
-
-
-def test_keys_are_embedded_once_and_the_next_launch_finds_no_trace() -> None:
-    problem, shape = TOGETHER
-    once = plan_of(wgmma, problem, shape)
-    case = reference_of(problem, "uniform")
-    twice = run(Plan(problem, once.buffers, once.launches * 2), case.inputs, schedule="in step")
-    assert case.compare(torch.from_numpy(twice.out)).status == "ok" and not twice.findings
-    assert not twice.buffers["states"].any()
-    first, second = (report.counts for report in twice.launches)
-    written = problem.batch * problem.kv_heads * problem.seq_k * problem.hdim * 4 // 32
-    assert first["global.write.sectors.k_embedded"] == second["global.write.sectors.k_embedded"] == written
-    assert first["global.read.sectors.k"] == written
-
-
-def launched_after(states: list[int], **options: Any) -> tuple[str, set[tuple[str, str]], np.ndarray]:
-    """The status, the findings, and the states in the end, of TOGETHER over states of each head that are not 0."""
-    plan, case = plan_of(wgmma, *TOGETHER), reference_of(TOGETHER[0], "uniform")
-    buffer = plan.buffers["states"]
-    dirty = np.tile(np.array(states, np.int32), buffer.size // COUNTERS)
-    report = run(
-        replace(plan, buffers={**plan.buffers, "states": replace(buffer, init=lambda: dirty)}), case.inputs, **options
-    )
-    findings = {(finding.kind, finding.place) for finding in report.findings}
-    return case.compare(torch.from_numpy(report.out)).status, findings, report.buffers["states"].reshape(-1, COUNTERS)
-
-
-@pytest.mark.parametrize("seed", swept(zip(range(1, 8)), 1, 2))
-def test_keys_embedded_together_are_right_in_any_order_of_blocks(seed: int) -> None:
-    status, findings, states = launched_after([0, 0, 0], seed=seed)
-    assert status == "ok" and not findings and not states.any()
-
-
-def test_a_launch_whose_states_another_uses_waits_for_ever_or_takes_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why calls have states and keys of their own: the blocks of a launch believe what they find there."""
-    monkeypatch.setattr(sys.modules[execute.__module__], "ENDLESS", 20_000)  # lines; it takes a thousand
-    status, findings, _ = launched_after([1, 0, 0])  # the other has taken a tile, and embeds it in memory of its own
-    assert status == "wrong" and {kind for kind, _ in findings} == {"endless_loop"}
-    status, findings, _ = launched_after([1, 1, 0])  # and has embedded it
-    assert status == "wrong" and findings == {("uninitialised", "k_embedded")}
-    _, findings, states = launched_after(
-        [0, 0, 1]
-    )  # a block of the other is past the wait: the count of those is never right
-    assert findings == {("race", "states")} and states[:, BLOCKS_DONE].all()
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_keys_embedded_together_need_both_fences(which: int) -> None:
-    """Without the first, other blocks may miss what was stored; without the second, what they asked for before."""
-    plan, case = plan_of(wgmma, *TOGETHER), reference_of(TOGETHER[0], "uniform")
-    fence = "fence.acq_rel.gpu;"
-
-    def ptx_of(kernel: Kernel) -> str:
-        parts = compile_ptx(kernel).split(fence)
-        assert len(parts) == 4
-        return parts[0] + "".join(("" if i == which else fence) + part for i, part in enumerate(parts[1:]))
-
-    report = run(plan, case.inputs, ptx_of=ptx_of, schedule="in step")
-    assert ("race", "k_embedded") in {(finding.kind, finding.place) for finding in report.findings}
-
-
-@pytest.mark.parametrize(("heads", "seq_q", "prerotates"), [(8, 2048, True), (8, 256, False)])
-def test_keys_are_embedded_together_where_many_blocks_meet_many_tiles(heads: int, seq_q: int, prerotates: bool) -> None:
-    problem = Problem("rope", heads=heads, seq_q=seq_q, hdim=128, rotary_dim=64)
-    assert choose(problem).prerotate_keys is prerotates and not choose(problem, 0).prerotate_keys
-    launch = attend(problem, ROPE, "rates", problem.rotary_dim)
-    assert set(workspace(problem, launch)) == ({"k_embedded", "states"} if prerotates else set())
-    assert not workspace(problem, attend(problem))
+def test_a_launch_before_embeds_keys_once() -> None:
+    problem = Problem("rope", heads=4, kv_heads=2, seq_q=40, seq_k=130, hdim=128, rotary_dim=70)
+    case, moved = reference_of(problem, "uniform"), 2 * 130 * 128 * 4 // 32
+    report = run(VERSIONS["rope_hybrid_v8"](problem, "sm_90"), case.inputs)
+    assert case.compare(torch.from_numpy(report.out)).status == "ok" and not report.findings
+    first, second = (report.counts for report in report.launches)
+    assert first["global.read.sectors.k"] == first["global.write.sectors.k_embedded"] == moved
+    assert "global.read.sectors.k" not in second
 
 
 def test_attention_needs_both_its_proxy_fences() -> None:

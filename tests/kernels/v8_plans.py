@@ -9,7 +9,7 @@ import torch
 
 from kernels import Problem
 from kernels.checking.reference import INPUTS, Verdict, reference_of
-from kernels.flash.cluster import PLAIN, plan
+from kernels.flash.cluster import PLAIN, hybrid, plan
 from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.portable import core as portable
 from kernels.flash.cluster.wgmma import core as wgmma
@@ -37,8 +37,9 @@ def plan_in_mode(
     tables: tuple[np.ndarray, np.ndarray] | None = None,
     positions: np.ndarray | None = None,
     shape: Any = None,
+    before: bool = False,
 ) -> Plan:
-    """RoPE by a core; `tables` are cos and sin, float32[rows, pairs], `positions` int32[batch, places]."""
+    """RoPE by a core, of K by a launch before it. `tables`: cos and sin, float32[rows, pairs]; positions: int32."""
     embedding, table_type = mode(tables is not None, positions is not None, half_split, problem.rotary_dim)
     buffers, table = {"rates": rates_buffer(problem.rotary_dim)}, ("rates",)
     if tables is not None:
@@ -48,8 +49,9 @@ def plan_in_mode(
     if positions is not None:
         buffers["positions"] = Buffer(positions.shape, "int32", init=lambda: positions)
         table += ("positions", positions.shape[1])
-    launch = core.attend(problem, embedding, table, problem.rotary_dim, table_type=table_type, shape=shape)
-    return plan(problem, launch, **buffers)
+    how = problem, embedding, table, problem.rotary_dim
+    options = {"table_type": table_type, "shape": shape}
+    return plan(problem, *(hybrid(*how, **options) if before else (core.attend(*how, **options),)), **buffers)
 
 
 def inputs_of(problem: Problem, seed: int = 0) -> dict[str, np.ndarray]:

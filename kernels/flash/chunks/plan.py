@@ -8,6 +8,7 @@ import numpy as np
 from ...constants import MUST_BE, require
 from ...limits import EMULATED_TARGET, capability, limits_of
 from ...version import Kernel, Plan, Problem, Unsupported
+from ..cluster.wgmma.choose import fastest
 from ..decode.choose import OVERLAP_SINCE, splits_of
 from ..decode.plan import H100_SMS, Decode, embedding_of, plan_of
 from .kernel import chunk_kernel
@@ -17,6 +18,7 @@ MOST_DIMS, DIMS_STEP = 320, 32
 LEAST_SPLITS, LEAST_CHUNK_KEYS, LEAST_RATIO = 4, 512, 8  # that pay; the last is keys by queries
 THREADS = 256  # that keep an SM busy
 KEY_COST = 16  # of a key that a tile reads and rotates, in rows
+STARTED, ROW = 15_600, 1 / 60  # cycles: of both launches, and of a row and a dim of a key
 SINCE = (8, 6)  # min.xorsign.abs, with TF32 and cp.async
 
 
@@ -94,13 +96,20 @@ def chosen(
     batch: int, heads: int, kv_heads: int, seq_q: int, seq_k: int, sms: int,
 ) -> ChunkShape | None:  # fmt: skip
     """The kernel for a call where it pays, or V8 has none as sequences have lengths of their own; else None."""
+    problem = Problem("rope", batch, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim)
     rows, heads = heads // kv_heads * seq_q, batch * kv_heads
     try:
         require_chunk(dtype, hdim, rotary_dim, half_split, target)
         shape = shape_of(hdim, rows, embedding, half_split, target, heads, seq_k, sms)
     except Unsupported:
         return None
-    return shape if by_length or pays(shape, heads, rows, seq_q, seq_k, sms) else None
+    paying = pays(shape, heads, rows, seq_q, seq_k, sms)
+    if paying and target == "sm_90":  # where V8 splits keys, too
+        tiles = heads * -(-rows // shape.rows)
+        splits, keys = splits_of(shape, tiles, seq_k, sms)
+        cycles = STARTED + ROW * -(-tiles * splits // sms) * keys * (shape.rows + KEY_COST) * hdim
+        paying = cycles < fastest(problem, rotary_dim, sms)[1]
+    return shape if by_length or paying else None
 
 
 def chunk_plan(

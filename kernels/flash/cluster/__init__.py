@@ -1,23 +1,26 @@
-"""The V8 cores: attention in one launch, with a place for an embedding.
+"""The V8 cores: attention with a place for an embedding.
 
 `wgmma` multiplies by warpgroups (compute capability 9.0 alone), `mma` by warps (9.0 and above), both in clusters;
 `portable` needs neither clusters nor tensor cores.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from ...limits import CLUSTERS_SINCE, EMULATED_TARGET, capability
 from ...planning import attention_buffers
 from ...version import Buffer, Launch, Plan, Problem, Unsupported
 from .card import SMS
+from .combine import launch_combine, splits_of, workspace
 from .embedding import PLAIN, Embedding, require_problem
+from .launch import Call
 from .mma.core import attend as attend_by_warps
 from .portable.core import attend as attend_anywhere
-from .wgmma.choose import takes
+from .wgmma.choose import fastest, takes
 from .wgmma.core import attend as attend_by_warpgroups
-from .wgmma.core import workspace
+from .wgmma.keys import embed_keys
 
-__all__ = ["PLAIN", "Embedding", "attend", "plan", "require_problem"]
+__all__ = ["PLAIN", "Embedding", "attend", "hybrid", "plan", "require_problem", "serve"]
 
 WARPGROUPS_ON = (9, 0)  # the compute capability
 
@@ -30,7 +33,7 @@ def attend(problem: Problem, *arguments: Any, target: str = EMULATED_TARGET, sms
     Raises: Unsupported for more blocks than a grid has.
     """
     cc = capability(target)
-    if cc == WARPGROUPS_ON and takes(problem, sms):
+    if cc == WARPGROUPS_ON and takes(problem):
         return attend_by_warpgroups(problem, *arguments, sms=sms, **options)
     if cc >= CLUSTERS_SINCE:
         try:
@@ -41,6 +44,32 @@ def attend(problem: Problem, *arguments: Any, target: str = EMULATED_TARGET, sms
     return attend_anywhere(problem, *arguments, **options)
 
 
-def plan(problem: Problem, launch: Launch, **buffers: Buffer) -> Plan:
-    """The plan of one launch that attends, with the buffers that its arguments name and what it needs beside them."""
-    return Plan(problem, attention_buffers(problem, **buffers, **workspace(problem, launch)), (launch,))
+def hybrid(problem: Problem, embedding: Embedding, *how: Any, **options: Any) -> tuple[Launch, Launch]:
+    """A launch that embeds K, and one that embeds Q and attends; arguments as of `attend`, whose K this one is."""
+    queries = replace(embedding, name=f"{embedding.name}_of_queries", keys=False)
+    attention = attend(problem, queries, *how, k="k_embedded", **options)
+    call = Call(problem, embedding, *how, **{name: options[name] for name in ("table_type",) if name in options})
+    return embed_keys(call, overlap=attention.shape.core == "wgmma"), attention
+
+
+def combined(problem: Problem, *launches: Launch) -> tuple[Launch, ...]:
+    """These launches, and the one that combines the parts if the last, which attends, leaves some."""
+    splits = splits_of(problem, launches[-1])
+    return (*launches, launch_combine(problem, splits)) if splits else launches
+
+
+def serve(
+    problem: Problem, embedding: Embedding, table: Any, dims: int, target: str, sms: int, **options: Any
+) -> tuple[Launch, ...]:
+    """The launches that are fastest by the rule: those of `hybrid` or that of `attend`. Raises: Unsupported."""
+    how, on = (problem, embedding, table, dims), {"target": target, "sms": sms, **options}
+    may = capability(target) == WARPGROUPS_ON and embedding.keys and takes(problem)
+    before = may and fastest(problem, dims, sms)[0]
+    return combined(problem, *(hybrid(*how, **on) if before else (attend(*how, **on),)))
+
+
+def plan(problem: Problem, *launches: Launch, **buffers: Buffer) -> Plan:
+    """The plan of `combined` launches, with the buffers that they name."""
+    launches = combined(problem, *launches)
+    made = {name: Buffer(shape) for name, shape in workspace(problem, launches).items()}
+    return Plan(problem, attention_buffers(problem, **buffers, **made), launches)

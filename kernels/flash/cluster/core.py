@@ -11,16 +11,16 @@ from numba import cuda, float32, uint32
 
 from ...device.asm import cp_async_commit, cp_async_wait_but_one
 from ...device.cluster import cluster_wait
+from ..tiles import launch_dependents, wait_for_launch
 from .embedding import Embedding
-from .schedule import Scope, Slice, rows_from, tensors_of, tile_of_block
+from .schedule import Scope, Slice, rows_from, split_of, tensors_of, tile_of_block
 
 # What differs between the atoms. `registers`: the shapes of a thread's arrays, its part of Q, what the embedding
 # computes per dim of Q and of K, scores, output, the state of its rows. `starter`: the thread that initialises the
-# mbarriers. `prerotates`: whether `stage` waits for keys that are rotated in global memory. `alignment`: of shared
-# memory, in bytes. The others are device functions, `exchange` a set of them:
+# mbarriers. `alignment`: of shared memory, in bytes. The others are device functions, `exchange` a set of them:
 #     thread_of(rank) -> Thread: with fields tid and owned, rows of its block
-#     load(shared, query, query_dims, key_dims, queries, keys, tile, scope, thread, scratch) -> (keys, work)
-#     stage(shared, query, query_dims, tile, scope, thread, keys, work) -> work: Q, while the keys are on their way
+#     load(shared, query, query_dims, key_dims, queries, tile, scope, thread): Q, and the embedding's values per dim
+#     stage(shared, query, query_dims, tile, scope, thread): Q, while the keys are on their way
 #     copy_keys, copy_values(shared, source, dims, sizes): start asynchronous copies
 #     begin(rows, seq_k): no weights yet
 #     embed(shared, key_dims, tile, scope, thread, start): behind the copies, Q and K in shared memory
@@ -29,47 +29,53 @@ from .schedule import Scope, Slice, rows_from, tensors_of, tile_of_block
 #     send_parts(shared, scores, thread): to the blocks that own the rows
 #     softmax(shared, rows, tile, scope, thread, start, more): weights of the block's rows, to all blocks
 #     weigh(shared, output, thread, dims): rescale the output and add weights times V
-#     store(shared, output, results, thread, dims, sizes): divided by the row sums
-#     finish(work, thread): after the last access
+#     store(shared, output, results, thread, dims, sizes): divided by the row sums, unless keys are split
 Phases = namedtuple(
     "Phases",
-    "registers starter prerotates alignment thread_of exchange load stage copy_keys copy_values begin embed fence "
-    "score send_parts softmax weigh store finish",
+    "registers starter alignment thread_of exchange load stage copy_keys copy_values begin embed fence score "
+    "send_parts softmax weigh store",
 )
 
 
 def make_kernel(shape: Any, embedding: Embedding, phases: Phases, name: str) -> Any:
     """The attention kernel of these phases."""
     cluster, tile_keys, table_of_batch = shape.cluster, shape.keys, embedding.table_of_batch
-    alignment, starter, prerotates = phases.alignment, phases.starter, phases.prerotates
+    alignment, starter, splits, stored = phases.alignment, phases.starter, shape.splits, embedding.stored
     query_floats, query_dim_floats, key_dim_floats, score_floats, output_floats, row_floats = phases.registers
-    tile_of, thread_of, sends = tile_of_block(cluster, shape.queries), phases.thread_of, phases.exchange
+    tile_of, (range_of, result_of) = tile_of_block(cluster, shape.queries, splits=splits), split_of(splits)
+    thread_of, sends = phases.thread_of, phases.exchange
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     load, stage, begin = phases.load, phases.stage, phases.begin
     copy_keys, copy_values = phases.copy_keys, phases.copy_values
     embed, score, send_parts, softmax = phases.embed, phases.score, phases.send_parts, phases.softmax
-    fence, weigh, store, finish = phases.fence, phases.weigh, phases.store, phases.finish
+    fence, weigh, store = phases.fence, phases.weigh, phases.store
 
-    def attention(q, k, v, out, table, scratch, sizes):
+    def attention(q, k, v, out, table, parts, sizes):
         shared = cuda.shared.array(0, float32, alignment)
         tile = tile_of(sizes)
         thread = thread_of(tile.rank)
         if table_of_batch is not None:
             table = table_of_batch(table, tile.batch)
-        queries, keys, values, results = tensors_of(tile, q, k, v, out, sizes)
-        scope = Scope(table, keys.count, sizes)
+        first_key, last_key = range_of(tile, parts, sizes)
+        queries, keys, values, results = tensors_of(tile, q, k, v, out, last_key)
+        results, totals = result_of(tile, results, parts, sizes)
+        scope = Scope(table, last_key, totals, sizes)
+        if splits:
+            launch_dependents()
         dims = Slice(tile.first_dim, uint32(0))
         query = cuda.local.array(query_floats, float32)
         query_dims = cuda.local.array(query_dim_floats, float32)
         key_dims = cuda.local.array(key_dim_floats, float32)
-        keys, work = load(shared, query, query_dims, key_dims, queries, keys, tile, scope, thread, scratch)
-        if not prerotates:
-            copy_keys(shared, keys, dims, sizes)
+        load(shared, query, query_dims, key_dims, queries, tile, scope, thread)
+        k_rows = rows_from(keys, first_key)
+        if not stored:
+            copy_keys(shared, k_rows, dims, sizes)
             cp_async_commit()
         start_exchange(shared, thread.tid == uint32(starter), thread.owned)
-        work = stage(shared, query, query_dims, tile, scope, thread, keys, work)
-        if prerotates:
-            copy_keys(shared, keys, dims, sizes)
+        stage(shared, query, query_dims, tile, scope, thread)
+        if stored:
+            wait_for_launch()
+            copy_keys(shared, k_rows, dims, sizes)
             cp_async_commit()
         output = cuda.local.array(output_floats, float32)
         for i in range(output_floats):
@@ -78,13 +84,13 @@ def make_kernel(shape: Any, embedding: Embedding, phases: Phases, name: str) -> 
         rows = cuda.local.array(row_floats, float32)
         begin(rows, sizes.seq_k)
 
-        phase, start = uint32(0), uint32(0)  # the phase of the mbarriers
-        while start < scope.last_key:
-            next_start = uint32(start + uint32(tile_keys))
-            more = next_start < scope.last_key
+        phase, start, more = uint32(0), first_key, True  # the phase of the mbarriers
+        while more:
+            first_tile, next_start = start == first_key, uint32(start + uint32(tile_keys))
+            more = next_start < last_key
             embed(shared, key_dims, tile, scope, thread, start)
             cuda.syncthreads()
-            if start == 0:
+            if first_tile:
                 fence()
             v_rows = rows_from(values, start)
             if cluster == 1:
@@ -93,7 +99,7 @@ def make_kernel(shape: Any, embedding: Embedding, phases: Phases, name: str) -> 
             for i in range(score_floats):
                 scores[i] = float32(0.0)
             score(shared, scores, key_dims, scope, thread, dims, start)
-            if cluster > 1 and start == 0:
+            if cluster > 1 and first_tile:
                 cluster_wait()
             send_parts(shared, scores, thread)
             if cluster > 1:
@@ -112,7 +118,6 @@ def make_kernel(shape: Any, embedding: Embedding, phases: Phases, name: str) -> 
             weigh(shared, output, thread, dims)
             start = next_start
         store(shared, output, results, thread, dims, sizes)
-        finish(work, thread)
 
     attention.__name__ = attention.__qualname__ = name
     return attention

@@ -37,6 +37,16 @@ class Embedding:
     keys: bool = True
     half_split: bool = False
 
+    @property
+    def stored(self) -> bool:
+        """Whether a launch before has embedded K, in memory of its own, half-split pairs side by side."""
+        return self.query and not self.keys
+
+    @property
+    def halves(self) -> bool:
+        """Whether the halves of pairs are apart in the copies of Q and K."""
+        return self.half_split and not self.stored
+
 
 PLAIN = Embedding("plain", query=False, keys=False)
 

@@ -14,6 +14,7 @@ from ...device.cluster import (
     barrier_init_fence,
     barrier_wait,
     cluster_send,
+    cluster_send2,
     cluster_start,
 )
 from ...device.vector import st2
@@ -22,10 +23,10 @@ from .shape import BARRIER
 # Device functions that `exchange` makes.
 #     start(shared, first, owned): initialise the mbarriers by the thread where `first` is true, to receive `owned` rows
 #     send_part(shared, at, owner, x, y): two scores to the owner of their row
-#     send_weights(shared, at, to, x, y): two weights to block `to`
+#     send_weight(shared, at, to, x) and send_weights(shared, at, to, x, y): one or two weights to block `to`
 #     await_parts(shared, tid, phase, owned, more): all parts of this block's rows; with `more`, expect the next tile's
 #     await_weights(shared, tid, phase, more): all weights and factors of the tile
-Exchange = namedtuple("Exchange", "start send_part send_weights await_parts await_weights")
+Exchange = namedtuple("Exchange", "start send_part send_weight send_weights await_parts await_weights")
 
 
 def exchange(cluster: int, arrived: int, row_bytes: int, weights_bytes: int) -> Exchange:
@@ -50,14 +51,21 @@ def exchange(cluster: int, arrived: int, row_bytes: int, weights_bytes: int) -> 
     @cuda.jit(device=True)
     def send_part(shared, at, owner, x, y):
         if cluster > 1:
-            cluster_send(shared, at, owner, x, y, parts_arrived)
+            cluster_send2(shared, at, owner, x, y, parts_arrived)
         else:
             st2(shared, at, x, y)
 
     @cuda.jit(device=True)
+    def send_weight(shared, at, to, x):
+        if cluster > 1:
+            cluster_send(shared, at, to, x, weights_arrived)
+        else:
+            shared[at] = x
+
+    @cuda.jit(device=True)
     def send_weights(shared, at, to, x, y):
         if cluster > 1:
-            cluster_send(shared, at, to, x, y, weights_arrived)
+            cluster_send2(shared, at, to, x, y, weights_arrived)
         else:
             st2(shared, at, x, y)
 
@@ -79,4 +87,4 @@ def exchange(cluster: int, arrived: int, row_bytes: int, weights_bytes: int) -> 
             if tid == 0 and more:
                 barrier_expect(shared, weights_arrived, bytes_of_weights)
 
-    return Exchange(start, send_part, send_weights, await_parts, await_weights)
+    return Exchange(start, send_part, send_weight, send_weights, await_parts, await_weights)

@@ -24,7 +24,7 @@ def strides(problem: Problem, name: str) -> tuple[int, int, int]:
 
     Raises: Unsupported where they do not fit 32 bits.
     """
-    heads, seq = (problem.heads, problem.seq_q) if name[0] in "qo" else (problem.kv_heads, problem.seq_k)
+    heads, seq = (problem.heads, problem.seq_q) if name[0] in "qop" else (problem.kv_heads, problem.seq_k)
     between = heads * seq * problem.hdim if problem.batch > 1 else 0, seq * problem.hdim if heads > 1 else 0
     require_stride(max(between))
     return *between, problem.hdim
@@ -43,12 +43,13 @@ class Call:
     embedded_dim: int = 0
     q: str = "q"
     k: str = "k"
+    out: str = "out"
     table_type: Any = FLOATS
 
     @property
     def tensors(self) -> tuple[str | int, ...]:
         """The first arguments: the name of each buffer and its strides, contiguous, and the table."""
-        rows = (part for name in (self.q, self.k, "v", "out") for part in (name, *strides(self.problem, name)))
+        rows = (part for name in (self.q, self.k, "v", self.out) for part in (name, *strides(self.problem, name)))
         return *rows, *((self.table,) if isinstance(self.table, str) else self.table)
 
     @property
@@ -58,8 +59,10 @@ class Call:
         return p.seq_q, p.seq_k, p.hdim, self.embedded_dim, p.q_offset, int(p.causal), p.softmax_scale
 
 
-def launch(kernel: Kernel, shape: Any, call: Call, others: tuple[str, ...] = (), heads_last: bool = False) -> Launch:
-    """One cluster for each tile of queries of each head; `others` are buffers behind the table.
+def launch(
+    kernel: Kernel, shape: Any, call: Call, others: tuple[Any, ...] = (), heads_last: bool = False, splits: int = 1
+) -> Launch:
+    """A cluster for each tile of queries of each head and each split of the keys; `others` follow the table.
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or do not fit shared memory.
     """
@@ -67,7 +70,7 @@ def launch(kernel: Kernel, shape: Any, call: Call, others: tuple[str, ...] = (),
     template = "hdim is {needed}; a cluster of this shape holds {allowed} dims"
     require(held >= problem.hdim, "hdim", problem.hdim, held, template)
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
-    tiles, heads = -(-problem.seq_q // shape.queries), problem.batch * problem.kv_heads
+    tiles, heads = splits * -(-problem.seq_q // shape.queries), problem.batch * problem.kv_heads
     first, last = (tiles, heads) if heads_last else (heads, tiles)
     return Launch(
         kernel,

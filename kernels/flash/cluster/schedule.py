@@ -9,6 +9,7 @@ from typing import Any
 
 from numba import cuda, int32, types, uint32, uint64
 
+from ...constants import FLOATS, UINT
 from ...device.cluster import cluster_rank
 from ...device.rows import quotient, rows_of
 from ...device.vector import advance
@@ -16,20 +17,26 @@ from .shape import GROUP
 
 # rank: of the block in its cluster; it owns groups of dims from `first_dim` on. shared_head and bias_head count KV and
 # query heads through the batch.
-Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_query query_count first_dim")
+Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_query query_count first_dim split")
 
 # `reciprocal` is that of `kv_heads`; the first `embedded_dim` dims are embedded; query i stands at `q_offset` + i.
 Sizes = namedtuple("Sizes", "kv_heads reciprocal seq_q seq_k hdim embedded_dim q_offset causal softmax_scale")
 SIZES = types.NamedTuple((*(types.uint32,) * 6, types.int32, types.uint32, types.float32), Sizes)
 
+# Of keys that are split: where the totals of rows go, the keys of a part, and the rows of all heads.
+Parts = namedtuple("Parts", "totals keys rows")
+PARTS = types.NamedTuple((FLOATS, UINT, UINT), Parts)
+NO_PARTS = types.NamedTuple((), namedtuple("NoParts", ""))
+
 Source = namedtuple("Source", "data pitch count")  # rows in global memory, `pitch` elements apart
 Slice = namedtuple("Slice", "first_dim buffer")  # dims of a block, and the offset of their K or V in shared memory
 
-Scope = namedtuple("Scope", "table last_key sizes")  # the table of a sequence, and how many keys a tile sees
+# The table of a sequence, how many keys a tile sees, and where the totals of its rows go if keys are split.
+Scope = namedtuple("Scope", "table last_key totals sizes")
 
 
-def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
-    """A device function tile(sizes) -> Tile."""
+def tile_of_block(cluster: int, queries: int, heads_last: bool = False, splits: bool = False) -> Any:
+    """A device function tile(sizes) -> Tile. With `splits` there are as many tiles for each range of keys."""
 
     @cuda.jit(device=True)
     def tile(sizes):
@@ -41,6 +48,11 @@ def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
         if heads_last:
             shared_head, index = index, shared_head
             tiles = uint32(uint32(cuda.gridDim.x) // uint32(cluster))
+        split = uint32(0)
+        if splits:
+            tiles = uint32((sizes.seq_q + uint32(queries - 1)) // uint32(queries))
+            split = uint32(index // tiles)
+            index = uint32(index - split * tiles)
         batch = quotient(shared_head, sizes.kv_heads, sizes.reciprocal)
         kv_head = uint32(shared_head - batch * sizes.kv_heads)
         head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
@@ -49,19 +61,18 @@ def tile_of_block(cluster: int, queries: int, heads_last: bool = False) -> Any:
         first_query = uint32((tiles - index - uint32(1)) * uint32(queries))
         query_count = uint32(min(uint32(queries), uint32(sizes.seq_q - first_query)))
         first_dim = uint32(rank * uint32(GROUP))
-        return Tile(rank, batch, kv_head, head, shared_head, bias_head, first_query, query_count, first_dim)
+        return Tile(rank, batch, kv_head, head, shared_head, bias_head, first_query, query_count, first_dim, split)
 
     return tile
 
 
 @cuda.jit(device=True)
-def tensors_of(tile, q, k, v, out, sizes):
-    """The tile of q, the rows of a head of k and v that it sees, and the tile of out."""
+def tensors_of(tile, q, k, v, out, last_key):
+    """The tile of q, the rows of a head of k and v up to `last_key`, and the tile of out."""
     q_tile = rows_of(q, tile.batch, tile.head, tile.first_query)
     out_tile = rows_of(out, tile.batch, tile.head, tile.first_query)
     k_head = rows_of(k, tile.batch, tile.kv_head, uint32(0))
     v_head = rows_of(v, tile.batch, tile.kv_head, uint32(0))
-    last_key = visible_keys(tile, sizes)
     q_rows, out_rows = Source(q_tile, q.row, tile.query_count), Source(out_tile, out.row, tile.query_count)
     return q_rows, Source(k_head, k.row, last_key), Source(v_head, v.row, last_key), out_rows
 
@@ -78,6 +89,37 @@ def visible_keys(tile, sizes):
     if sizes.causal:
         return uint32(min(sizes.seq_k, uint32(sizes.q_offset + int32(tile.first_query + tile.query_count))))
     return sizes.seq_k
+
+
+def split_of(splits: bool) -> tuple[Any, Any]:
+    """Device functions range_of(tile, parts, sizes) -> (first, last): the first key of a cluster and the one behind its
+    last, and result_of(tile, out, parts, sizes) -> (out, totals): where its output and the totals of its rows go.
+
+    With `splits` a cluster has its part of the keys, `parts.keys` of them at most: none where a mask hides them all.
+    """
+
+    @cuda.jit(device=True)
+    def all_keys(tile, parts, sizes):
+        return uint32(0), visible_keys(tile, sizes)
+
+    @cuda.jit(device=True)
+    def whole_result(tile, out, parts, sizes):
+        return out, uint32(0)
+
+    @cuda.jit(device=True)
+    def keys_of_part(tile, parts, sizes):
+        visible = visible_keys(tile, sizes)
+        first = uint32(min(uint32(tile.split * parts.keys), visible))
+        return first, uint32(min(uint32(first + parts.keys), visible))
+
+    @cuda.jit(device=True)
+    def part_of_result(tile, out, parts, sizes):
+        before = uint64(tile.split) * uint64(parts.rows)
+        row = before + uint64(uint32(tile.bias_head * sizes.seq_q + tile.first_query))
+        part = Source(advance(out.data, before * uint64(sizes.hdim)), out.pitch, out.count)
+        return part, advance(parts.totals, uint64(2) * row)
+
+    return (keys_of_part, part_of_result) if splits else (all_keys, whole_result)
 
 
 @cuda.jit(device=True)

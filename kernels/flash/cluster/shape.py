@@ -30,6 +30,8 @@ def require_threads(shape: Any) -> None:
 class RowShape:
     """What shapes of all cores derive of their fields."""
 
+    splits = False  # whether clusters share the keys of a tile of queries
+
     @property
     def rows(self: Any) -> int:
         """Rows of the score tile that a block owns, at most."""

@@ -18,8 +18,7 @@ from numba.cuda import libdevice
 
 from ...device.asm import exp2
 from ...device.reduce import FULL_MASK, NEGATIVE_INFINITY
-from ...device.vector import ld2
-from .schedule import visible_to
+from ...device.vector import st2
 
 LOG2_E = float32(math.log2(math.e))
 LOWEST = float32(-3.4028234663852886e38)
@@ -86,8 +85,8 @@ def inverse_of(row_sum):
     return float32(0.0) if row_sum == float32(0.0) else near
 
 
-def sums_over_lanes(per_warp: int, tile_keys: int) -> tuple[Any, Any]:
-    """raise_ceiling(rows) and finish_sums(rows), for the rows of a warp."""
+def sums_over_lanes(per_warp: int, tile_keys: int) -> tuple[Any, Any, Any]:
+    """sum_lanes(rows, which), raise_ceiling(rows) and finish_sums(rows), for the rows of a warp."""
 
     @cuda.jit(device=True)
     def sum_lanes(rows, which):
@@ -112,42 +111,7 @@ def sums_over_lanes(per_warp: int, tile_keys: int) -> tuple[Any, Any]:
         for i in range(per_warp):
             rows[ROW_SUM, i] = inverse_of(rows[ROW_SUM, i])
 
-    return raise_ceiling, finish_sums
-
-
-@cuda.jit(device=True)
-def swizzle(column, row):
-    """The swizzle: where a column of a row is stored, so that neither a fragment nor a row has bank conflicts."""
-    return uint32(column ^ row % uint32(4) * uint32(8))
-
-
-def score_loader(shape: Any, parts: int, bias: Any, swizzled: bool) -> Any:
-    """load_scores for two adjacent keys a lane: the sum of all parts, biased and masked."""
-    keys, rows_of_block, parts_at = shape.keys, shape.rows, uint32(shape.layout["parts"])
-
-    @cuda.jit(device=True)
-    def load_scores(shared, s, at, tile, scope, own, row, lane_id, start):
-        sizes, column = scope.sizes, uint32(uint32(2) * lane_id)
-        key, place = uint32(start + column), column
-        if swizzled:
-            place = swizzle(lane_id * uint32(2), row // uint32(2))
-        place = uint32(parts_at + own * uint32(keys) + place)
-        s[at], s[at + 1] = NEGATIVE_INFINITY, NEGATIVE_INFINITY
-        if keys == 64 or column < uint32(keys):
-            x, y = ld2(shared, place)
-            for part in range(1, parts):
-                z, w = ld2(shared, place + uint32(part * rows_of_block * keys))
-                x += z
-                y += w
-            if bias is not None:
-                distance = int32(sizes.q_offset + int32(tile.first_query + row) - int32(key))
-                x += bias(scope.table, tile.bias_head, distance)
-                y += bias(scope.table, tile.bias_head, distance - int32(1))
-            visible = visible_to(tile, row, scope.last_key, sizes)
-            s[at] = x if key < visible else NEGATIVE_INFINITY
-            s[at + 1] = y if key + uint32(1) < visible else NEGATIVE_INFINITY
-
-    return load_scores
+    return sum_lanes, raise_ceiling, finish_sums
 
 
 def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_factors: Any) -> tuple[Any, Any]:
@@ -155,7 +119,8 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
 
     begin(rows, seq_k): the state before the first tile
     weigh(shared, rows, tile, scope, thread, start, more): the weights of a tile from the parts of its scores, sent to
-        all blocks with the factors that rescale the output, and on the last tile with the inverse of the row sum
+        all blocks with the factors that rescale the output, and on the last tile with the inverse of the row sum, or 1
+        where keys are split, and the row max in base 2 and the row sum go to `scope.totals`
 
     load_scores(shared, s, at, tile, scope, own, row, lane_id, start) loads a lane's scores of a row, which is row `own`
     of the block, to s[at : at + shape.keys_per_lane]; minus infinity where the row does not see the key.
@@ -165,7 +130,7 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
     cluster, queries, rows_of_block, per_lane = shape.cluster, shape.queries, shape.rows, shape.keys_per_lane
     rescale_at, warps, per_warp = uint32(shape.layout["rescale"]), shape.threads // 32, shape.rows_of_warp
     all_rows, tile_keys = cluster * rows_of_block == queries and rows_of_block % warps == 0, shape.keys
-    raise_ceiling, finish_sums = sums_over_lanes(per_warp, tile_keys)
+    sum_lanes, raise_ceiling, finish_sums = sums_over_lanes(per_warp, tile_keys)
     lane_scores = per_warp * per_lane
 
     @cuda.jit(device=True)
@@ -192,6 +157,21 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
         else:
             rows[ROW_SUM, i] = correction * rows[ROW_SUM, i] + tile_sum
         return correction
+
+    @cuda.jit(device=True)
+    def finish_rows(rows, tile, scope, thread):
+        finish_sums(rows)
+
+    @cuda.jit(device=True)
+    def store_totals(rows, tile, scope, thread):
+        sum_lanes(rows, ROW_SUM)
+        for i in range(per_warp):
+            _, row, there = owned_row(thread.warp_id, i, tile.rank)
+            if thread.lane_id == 0 and there and row < tile.query_count:
+                st2(scope.totals, uint32(uint32(2) * row), rows[ROW_MAX, i] * LOG2_E, rows[ROW_SUM, i])
+            rows[ROW_SUM, i] = float32(1.0)
+
+    finish = store_totals if shape.splits else finish_rows
 
     @cuda.jit(device=True)
     def weigh(shared, rows, tile, scope, thread, start, more):
@@ -224,7 +204,7 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
                 correction[i] = add_row(rows, i, correction[i], tile_sum)
                 send_row(shared, s, per_lane * i, row, lane_id)
         if not more:
-            finish_sums(rows)
+            finish(rows, tile, scope, thread)
         for i in range(per_warp):
             own, row, there = owned_row(warp_id, i, tile.rank)
             if lane_id < uint32(cluster) and there:

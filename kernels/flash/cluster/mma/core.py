@@ -7,7 +7,7 @@ import functools
 from collections import namedtuple
 from typing import Any
 
-from numba import cuda, types, uint32
+from numba import cuda, uint32
 
 from ....device.asm import cp_async_wait
 from ....device.rows import ROWS
@@ -19,15 +19,14 @@ from ..core import Phases, make_kernel
 from ..embedding import Embedding
 from ..exchange import Exchange, exchange
 from ..launch import Call, launch
-from ..schedule import SIZES, Slice
+from ..schedule import NO_PARTS, SIZES, Slice
 from ..shape import GROUP
-from ..softmax import STATE, score_loader, softmax_of
+from ..softmax import STATE, softmax_of
 from .choose import choose
 from .embed import copiers, place_of, scaler, tile_embedder
 from .multiply import output_by_products, scores_by_products
 from .shape import STEP, Shape
-
-NO_SCRATCH = types.NamedTuple((), namedtuple("NoScratch", ""))
+from .softmax import score_loader, weight_sender
 
 # A thread copies, and embeds, rows from `first_row` on and dims from `column` of a slice on, which is dim `copied_dim`
 # of a head. Its warp multiplies queries from `top` on by keys from `left` on, dims from `first_step` on, and sends the
@@ -81,22 +80,6 @@ def parts_of(shape: Shape, sends: Exchange) -> Any:
     return send
 
 
-def weight_sender(shape: Shape, sends: Exchange) -> Any:
-    """A device function that sends a lane's weights of a row to all blocks."""
-    cluster, keys, weights_at = shape.cluster, shape.keys, uint32(shape.layout["weights"])
-    stride = uint32(shape.keys + 8)
-    send_weights = sends.send_weights
-
-    @cuda.jit(device=True)
-    def send_row(shared, s, at, row, lane_id):
-        place = uint32(weights_at + row * stride + lane_id * uint32(2))
-        if lane_id * uint32(2) < uint32(keys):
-            for to in range(cluster):
-                send_weights(shared, place, uint32(to), s[at], s[at + 1])
-
-    return send_row
-
-
 def output_of(shape: Shape) -> Any:
     """A device function that stores the output of a warp, divided by the row sums."""
     panels, groups, warps_d, span = shape.panels, shape.groups, shape.warps_d, GROUP * shape.cluster
@@ -130,22 +113,21 @@ def phases_of(shape: Shape, embedding: Embedding) -> Phases:
     # The bytes of a row of parts, and of all weights and factors.
     parts_bytes, weights_bytes = 4 * shape.cluster * shape.warps_k * shape.keys, 4 * shape.queries * (shape.keys + 2)
     sends = exchange(shape.cluster, shape.layout["arrived"], parts_bytes, weights_bytes)
-    loads = score_loader(shape, shape.cluster * shape.warps_k, embedding.bias, False)
+    loads = score_loader(shape, embedding)
     begin_rows, softmax = softmax_of(shape, shape.blocks == 1, loads, weight_sender(shape, sends), sends.send_weights)
 
     @cuda.jit(device=True)
-    def load(shared, query, query_dims, dim_values, queries, keys, tile, scope, thread, scratch):
+    def load(shared, query, query_dims, dim_values, queries, tile, scope, thread):
         """Copies of Q and K; meanwhile what all positions share, of the first dims that a thread embeds."""
         sizes, dims = scope.sizes, Slice(tile.first_dim, uint32(0))
         if embeds and thread.copied_dim < sizes.embedded_dim:
             x = per_dim(scope.table, thread.copied_dim)
             dim_values[0], dim_values[1], dim_values[2], dim_values[3] = x.x, x.y, x.z, x.w
         copy_query(shared, queries, dims, sizes)
-        return keys, uint32(0)
 
     @cuda.jit(device=True)
-    def stage(shared, query, query_dims, tile, scope, thread, keys, work):
-        return work
+    def stage(shared, query, query_dims, tile, scope, thread):
+        pass
 
     @cuda.jit(device=True)
     def embed(shared, dim_values, tile, scope, thread, start):
@@ -159,23 +141,19 @@ def phases_of(shape: Shape, embedding: Embedding) -> Phases:
     def fence():
         pass
 
-    @cuda.jit(device=True)
-    def finish(work, thread):
-        pass
-
     return Phases(
         registers=(1, 1, 4, 8 * shape.columns, 16 * shape.panels, (STATE, shape.rows_of_warp)), starter=0,
-        prerotates=False, alignment=16, thread_of=thread_of(shape), exchange=sends, load=load, stage=stage,
+        alignment=16, thread_of=thread_of(shape), exchange=sends, load=load, stage=stage,
         begin=begin_rows, copy_keys=copy_keys, copy_values=copy_values, embed=embed, score=scores_by_products(shape),
         send_parts=parts_of(shape, sends), softmax=softmax, fence=fence, weigh=output_by_products(shape),
-        store=output_of(shape), finish=finish,
+        store=output_of(shape),
     )  # fmt: skip
 
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
     function = make_kernel(shape, embedding, phases_of(shape, embedding), f"{shape.name}_{embedding.name}")
-    return Kernel(function, (ROWS,) * 4 + (table_type, NO_SCRATCH, SIZES), shape.threads, min_blocks=shape.blocks)
+    return Kernel(function, (ROWS,) * 4 + (table_type, NO_PARTS, SIZES), shape.threads, min_blocks=shape.blocks)
 
 
 def attend(

@@ -21,7 +21,6 @@ class Shape(RowShape):
     """
 
     core: ClassVar = "mma"
-    keys_per_lane: ClassVar = 2  # scores of a row that a lane has
     cluster: int
     queries: int
     keys: int
@@ -98,6 +97,11 @@ class Shape(RowShape):
     def passes(self) -> int:
         """Passes over the rows of Q or K, whichever are more."""
         return -(-max(self.queries, self.keys) // self.rows_per_pass)
+
+    @property
+    def keys_per_lane(self) -> int:
+        """Scores of a row that a lane has."""
+        return max(self.keys // 32, 1)
 
     @property
     def layout(self) -> SharedLayout:

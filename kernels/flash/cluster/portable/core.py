@@ -19,7 +19,7 @@ from ....planning import require, require_shared
 from ....version import MOST_BLOCKS, Kernel, Launch, Problem
 from ..embedding import Embedding
 from ..launch import Call, launch
-from ..schedule import SIZES, Scope, tensors_of, tile_of_block
+from ..schedule import SIZES, Scope, tensors_of, tile_of_block, visible_keys
 from ..softmax import STATE, softmax_of
 from .choose import choose
 from .output import output_of
@@ -48,9 +48,9 @@ def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
         tile = tile_of(sizes)
         if table_of_batch is not None:
             table = table_of_batch(table, tile.batch)
-        q_rows, k_head, v_head, results = tensors_of(tile, q, k, v, out, sizes)
-        scope = Scope(table, k_head.count, sizes)
-        last_key, embedded_dim = scope.last_key, sizes.embedded_dim
+        last_key, embedded_dim = visible_keys(tile, sizes), sizes.embedded_dim
+        q_rows, k_head, v_head, results = tensors_of(tile, q, k, v, out, last_key)
+        scope = Scope(table, last_key, uint32(0), sizes)
 
         # This thread's keys of a tile and dims of a step.
         first_key = uint32(warp_id % uint32(warps_n) * uint32(32 // lanes) + lane_id // uint32(lanes))

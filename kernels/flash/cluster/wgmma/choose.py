@@ -1,98 +1,121 @@
-"""Which shape of the wgmma core serves a problem."""
+"""Which shape of the wgmma core serves a problem, and in how many parts its keys: what is estimated to take least.
 
+The estimate is in cycles, from what a tile of 64 keys takes a block. Its coefficients were fitted to half of the shapes
+that were timed on an H100, and judged on the other half and on problems drawn at random.
+"""
+
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from ....constants import OPT_IN_SHARED_LIMIT
 from ....device.wgmma import ROWS
 from ....version import MOST_BLOCKS, Problem
 from ..card import RESIDENT, SMS, resident
-from ..shape import GROUP, MAX_CLUSTER, power_of_two, width_of
+from ..shape import GROUP, MAX_CLUSTER, width_of
 from .shape import KEYS, MAX_WIDTH, Shape
 
+QUERIES = (8, 16, 24, 32, 40, 48, 64)
+FEWER = (8, 16, 32)  # and the most that fit, where a block holds the head dim: prompts of a model need few kernels
+STREAMED = (8, 16, 32)  # queries of a tile whose head dim is streamed
 STREAM_WIDTH = 128  # dims of a chunk, so that two blocks share an SM
-QUERIES = (64, 48, 40, 32, 24, 16, 8)
-NARROW = (48, 24, 16, 8)  # fewer, so that the prompts of a model need few kernels
-TILE_COST = 24  # the fixed cost of a tile, in queries
-REWRITE_COST = 4  # cost of a dim embedded in global memory, relative to one embedded in registers
-WAIT_COST = 256  # cost of the wait for the last tile, in the same unit
-PAYS = 0.95  # of the estimated time, below which narrower slices pay
+MOST_PART_FLOATS = 2**26
+MOST_OUTPUTS = 2**13  # of a block that registers hold beside what the exchange takes
+
+LAUNCH = 3400.0  # until the first block runs, its queries, and from the last store to the end
+PROLOGUE = 15.0  # a dim of a block: its first copy, and its stores
+TILE = 1750.0  # barriers, and a softmax that waits for all parts of the scores
+SENT = 13.0  # a query: for each warpgroup that sends its part of the scores, and twice for the weights
+MULTIPLIED = 0.71  # a dim and a query: six products of 64 keys, each of 8 terms
+LEAST_QUERIES = 17.0  # that take as long as the copies of K and V from the L2, at 42 bytes a cycle
+EMBEDDED = 11.0  # a dim: the angles of 32 pairs, at 128 lanes
+COMBINE, BEFORE = 3500.0, 2400.0  # the launches that combine parts, and that embed K
+BYTES = 14.0  # of an SM, that these read and write
+PAYS = 1.05  # how much faster a call is to be with another launch, which is another kernel to compile
 
 
-def takes(problem: Problem, sms: int = SMS) -> bool:
-    """Whether tiles of 64 keys pay off, and the slices of a cluster of 16 cover the head dim, or are streamed."""
-    covered = problem.hdim <= MAX_CLUSTER * MAX_WIDTH or streaming(problem, sms) is not None
-    return problem.seq_k > KEYS // 2 and covered
+class Choice(NamedTuple):
+    """A shape, the parts of the keys, and the estimated cycles."""
+
+    shape: Shape
+    splits: int
+    cycles: float
 
 
-def streaming(problem: Problem, sms: int = SMS) -> Shape | None:
-    """A shape that streams the head dim, where one tile holds all keys and that pays; else None.
-
-    That is where no cluster holds the head dim, and where clusters that do would need more than two waves. The largest
-    cluster that leaves all blocks resident, two to an SM.
-    """
-    queries = next(n for n in (8, 16, 32) if n >= min(problem.seq_q, 32))
-    tiles, heads = -(-problem.seq_q // queries), problem.batch * problem.kv_heads
-    tiles *= problem.batch * problem.heads
-    held = power_of_two(-(-problem.hdim // STREAM_WIDTH))  # blocks whose slices are one chunk
-    pays = problem.hdim > MAX_CLUSTER * MAX_WIDTH or (held > 1 and tiles * held > 4 * sms)
-    if problem.seq_k > KEYS or not pays or heads > MOST_BLOCKS["z"]:
-        return None
-    fitting = [c for c in RESIDENT if c <= held and tiles * c <= 2 * resident(c, sms)]
-    return Shape(max(fitting, default=1), queries, STREAM_WIDTH, 2, 2, streams=True)
-
-
-def nanoseconds(problem: Problem, shape: Shape, sms: int) -> float:
-    """An estimate of the time of a launch, which tells shapes apart: fitted to 120 timings on an H100, within 13 %.
-
-    For each dim of a slice a tile of keys is split and multiplied by the queries; for each query scores are sent.
-    """
-    sends = 7 * shape.queries * (shape.warpgroups + 2) if shape.cluster > 1 else 0
-    tile = 800 + shape.width * (7 + 0.34 * max(shape.queries, 20)) + sends
+def streams(problem: Problem) -> bool:
+    """Whether the head dim may stream: each tile of keys then leaves a part of the output."""
     tiles = -(-problem.seq_k // KEYS)
-    if problem.causal:
-        tiles -= (min(problem.seq_q, problem.seq_k) - KEYS) // (2 * KEYS)
-    return 2100 + waves(problem, shape, sms) * (tiles * tile + 2.5 * shape.width)
+    part_floats = tiles * problem.batch * problem.heads * problem.seq_q * problem.hdim
+    return problem.batch * problem.kv_heads <= MOST_BLOCKS["z"] and (tiles == 1 or part_floats <= MOST_PART_FLOATS)
 
 
-def waves(problem: Problem, shape: Shape, sms: int) -> int:
-    tiles = problem.batch * problem.heads * -(-problem.seq_q // shape.queries)
-    return -(-tiles * shape.cluster // resident(shape.cluster, sms))
+def takes(problem: Problem) -> bool:
+    """Whether tiles of 64 keys pay off, and slices of a cluster cover the head dim, or it may stream."""
+    return problem.seq_k > KEYS // 2 and (problem.hdim <= MAX_CLUSTER * MAX_WIDTH or streams(problem))
 
 
-def choose(problem: Problem, embedded_dim: int | None = None, sms: int = SMS) -> Shape:
-    """The shape for a problem, on a card with `sms` SMs, by a rule fitted to timings on an H200.
-
-    The smallest cluster whose slices fit. Where few keys or queries would leave half of the GPU idle, up to 8 blocks,
-    with slices of at least 64 dims. Among the queries per tile that fit, those with the lowest cost over all waves: a
-    tile costs its queries plus 24, for copies and exchanges. A larger cluster, with narrower slices and perhaps more
-    queries, where it is estimated to be faster. `streaming` comes first.
-
-    `embedded_dim` dims of a key are embedded (None: all that rotate). They are embedded once, together, where an SM
-    would otherwise embed more than its part of reading and writing all keys costs, plus the wait.
-    """
-    embedded_dim = problem.rotary_dim if embedded_dim is None else embedded_dim
+def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, sms: int = SMS) -> float:
+    """Of the launch that attends to the keys in these parts, and of the one that combines them."""
+    width, slots = shape.width, resident(shape.cluster, sms) // shape.cluster
+    if shape.streams:  # two blocks share an SM, and its time
+        width *= -(-problem.hdim // (STREAM_WIDTH * shape.cluster))
+    embedded = min(-(-embedded_dim // (GROUP * shape.cluster)) * GROUP, width)
+    tile = TILE + width * MULTIPLIED * max(shape.queries, LEAST_QUERIES) + EMBEDDED * embedded
+    if shape.cluster > 1:
+        tile += SENT * shape.queries * (shape.warpgroups + 2)
     heads = problem.batch * problem.heads
-    if streamed := streaming(problem, sms):
-        return streamed
-    cluster = power_of_two(-(-problem.hdim // MAX_WIDTH))
-    few = problem.seq_k <= KEYS or problem.seq_q <= 16
-    if few and heads * -(-problem.seq_q // KEYS) * cluster < sms // 2:
-        cluster = max(cluster, min(power_of_two(-(-problem.hdim // ROWS)), 8))
+    clusters, tiles = heads * splits * -(-problem.seq_q // shape.queries), -(-problem.seq_k // KEYS)
+    waves, keys = -(-clusters // slots), -(-tiles // splits)
+    met = waves * keys
+    if problem.causal and splits == 1:  # the longest tiles begin first
+        least = min(-(-(problem.q_offset + shape.queries) // KEYS), keys)
+        waves = max(clusters / slots, 1)
+        met = max(keys, waves * (keys + least) / 2 + least / 2)
+    total = LAUNCH + waves * PROLOGUE * width + met * tile
+    if splits > 1:
+        total += COMBINE + 8 * (splits + 1) * heads * problem.seq_q * problem.hdim / (BYTES * sms)
+    return total * (PAYS if splits > 1 else 1)
 
-    def fitting(cluster: int, tiles: tuple[int, ...] = QUERIES) -> list[Shape]:
+
+def shapes(problem: Problem, sms: int) -> Iterator[tuple[Shape, int]]:
+    """Those that hold the head dim, or stream it, with the parts of the keys that fill one or two waves."""
+    tiles, heads = -(-problem.seq_k // KEYS), problem.batch * problem.heads
+    for cluster in RESIDENT:
         width = width_of(problem.hdim, cluster, ROWS)
-        shapes = (Shape(cluster, queries, width, 1 if width == ROWS else 2) for queries in tiles)
-        return [shape for shape in shapes if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
+        made = [Shape(cluster, queries, width, 1 if width == ROWS else 2) for queries in QUERIES if width <= MAX_WIDTH]
+        fitting = [shape for shape in made if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
+        if cluster > 1:
+            fitting = [shape for shape in fitting if shape.queries * width <= MOST_OUTPUTS]
+        for shape in fitting:
+            queries = shape.queries
+            if problem.hdim <= MAX_WIDTH and queries not in (*FEWER, fitting[-1].queries):
+                continue
+            clusters, parts = heads * -(-problem.seq_q // queries), set()
+            for waves in range(3):
+                most = min(max(waves * resident(cluster, sms) // cluster // clusters, 1), tiles)
+                parts.add(-(-tiles // -(-tiles // most)))
+            for splits in parts:
+                yield replace(shape, splits=splits > 1), splits
+        if streams(problem) and problem.hdim > MAX_WIDTH:
+            for queries in STREAMED:
+                yield Shape(cluster, queries, STREAM_WIDTH, 2, 2, streams=True, splits=tiles > 1), tiles
 
-    shape = min(fitting(cluster), key=lambda shape: waves(problem, shape, sms) * (shape.queries + TILE_COST))
-    others = (new for size in RESIDENT if size > cluster for new in fitting(size, NARROW) if new.width < shape.width)
-    narrow = min(others, key=lambda new: nanoseconds(problem, new, sms), default=shape)
-    if nanoseconds(problem, narrow, sms) < PAYS * nanoseconds(problem, shape, sms):
-        shape = narrow
-    tiles, sharers = -(-problem.seq_k // KEYS), problem.heads // problem.kv_heads * -(-problem.seq_q // shape.queries)
-    met = waves(problem, shape, sms) * tiles
-    if problem.causal:
-        met = max(tiles, met // 2)
-    alone = met * min(-(-embedded_dim // (GROUP * shape.cluster)) * GROUP, shape.width)
-    together = -(-tiles // sharers) * shape.width
-    return replace(shape, prerotate_keys=sharers > 1 and alone > REWRITE_COST * together + WAIT_COST)
+
+def best(problem: Problem, embedded_dim: int, sms: int = SMS) -> Choice:
+    made = (Choice(*each, cycles(problem, *each, embedded_dim, sms)) for each in shapes(problem, sms))
+    return min(made, key=lambda choice: choice.cycles)
+
+
+def choose(problem: Problem, embedded_dim: int | None = None, sms: int = SMS) -> tuple[Shape, int]:
+    """The shape for a problem of which `embedded_dim` dims of a key are embedded (None: all that rotate), and the parts
+    of its keys, on a card with `sms` SMs.
+    """
+    return best(problem, problem.rotary_dim if embedded_dim is None else embedded_dim, sms)[:2]
+
+
+def fastest(problem: Problem, embedded_dim: int, sms: int = SMS) -> tuple[bool, float]:
+    """Whether a launch before should embed the keys, and the estimated cycles."""
+    elements = problem.batch * problem.kv_heads * problem.seq_k * problem.hdim
+    alone = best(problem, embedded_dim, sms).cycles
+    behind = PAYS * (best(problem, 0, sms).cycles + BEFORE + 8 * elements / (BYTES * sms))
+    return behind < alone, min(behind, alone)

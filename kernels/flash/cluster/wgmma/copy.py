@@ -9,11 +9,16 @@ from ....device.tensor import FACTOR_BOUND, split_bounded
 from ....device.vector import advance
 from ....device.wgmma import TERMS, tile_index
 from ..shape import COPIERS, GROUP
-from ..softmax import swizzle
 from .embed import half_of
 from .shape import KEYS, Shape
 
 STEP = 16  # terms of one half of a group
+
+
+@cuda.jit(device=True)
+def swizzle(column, row):
+    """The swizzle: where a column of a row is stored, so that neither a fragment nor a row has bank conflicts."""
+    return uint32(column ^ row % uint32(4) * uint32(8))
 
 
 def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -> Any:
@@ -47,9 +52,8 @@ def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -
     return copy
 
 
-def copiers(shape: Shape, half_split: bool, paired: int) -> tuple[Any, Any]:
-    """copy_keys and copy_values. The halves of a pair are apart in K, unless it was rotated beforehand."""
-    halves = half_split and not shape.prerotate_keys
+def copiers(shape: Shape, halves: bool, paired: int) -> tuple[Any, Any]:
+    """copy_keys, as `copier` with `halves`, and copy_values."""
     return copier(shape, shape.layout["keys"], halves, paired), copier(shape, shape.values_at)
 
 

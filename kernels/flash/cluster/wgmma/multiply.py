@@ -4,13 +4,12 @@ from typing import Any
 
 from numba import cuda, float32, uint32
 
-from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split_bounded, split_short
+from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split_bounded
 from ....device.vector import ld2, ld4
 from ....device.wgmma import ROWS, TERMS, Product, batch, three_products, tile_descriptor
 from ..repeat import repeat
 from ..shape import GROUP
-from ..softmax import swizzle
-from .copy import STEP
+from .copy import STEP, swizzle
 from .shape import KEYS, Shape
 
 # Two sums of 16 terms: of one product, or of two side by side.
@@ -48,7 +47,7 @@ def scores_by_products(shape: Shape) -> tuple[Any, ...]:
             for i in range(2):
                 for term in range(4):
                     at = 8 * half + i + 2 * term
-                    a[at], al[at] = split_short(x[8 * half + 4 * i + term], FACTOR_BOUND)
+                    a[at], al[at] = split_bounded(x[8 * half + 4 * i + term], FACTOR_BOUND)
 
     @cuda.jit(device=True)
     def start(shared, new, a, al, group):

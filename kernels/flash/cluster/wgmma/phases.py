@@ -5,16 +5,17 @@ from typing import Any
 
 from numba import cuda, float32, int32, uint32
 
-from ....device.reduce import FULL_MASK
+from ....device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ....device.tensor import split
-from ....device.vector import advance, ld4, make_float4, st2, st4
+from ....device.vector import advance, ld2, ld4, make_float4, st2, st4
 from ....device.wgmma import ROWS, TERMS, WARPGROUP, tile_index
 from ..embedding import Embedding
 from ..exchange import Exchange, exchange
 from ..repeat import repeat
+from ..schedule import visible_to
 from ..shape import COPIERS, GROUP
-from ..softmax import STATE, score_loader, softmax_of, swizzle
-from .copy import query_placer
+from ..softmax import STATE, softmax_of
+from .copy import query_placer, swizzle
 from .embed import dim_loader, key_embedder, pairer, query_embedder, rotated_dims
 from .multiply import scores_by_products
 from .shape import KEYS, Shape
@@ -32,10 +33,10 @@ def registers_of(shape: Shape) -> tuple[Any, ...]:
 Thread = namedtuple("Thread", "tid warp_id lane_id member warpgroup key dim slot column lane_dim owned")
 
 
-def thread_of(shape: Shape, half_split: bool) -> Any:
+def thread_of(shape: Shape, embedding: Embedding) -> Any:
     """A device function thread(rank) -> Thread."""
-    warpgroups, lane_dims, prerotated = shape.warpgroups, 2 * shape.mmas_per_panel, shape.prerotate_keys
-    rows, queries = shape.rows, shape.queries
+    warpgroups, lane_dims, rows, queries = shape.warpgroups, 2 * shape.mmas_per_panel, shape.rows, shape.queries
+    half_split, stored = embedding.half_split, embedding.stored
 
     @cuda.jit(device=True)
     def thread(rank):
@@ -50,8 +51,8 @@ def thread_of(shape: Shape, half_split: bool) -> Any:
         slot = uint32(rank * uint32(warpgroups) + warpgroup)
         column = uint32(tid % uint32(COPIERS) * uint32(4))
         lane_dim = rotated_dims(column) if half_split else column
-        if prerotated:
-            column = lane_dim  # the order in which blocks have stored K
+        if stored:
+            column = lane_dim  # the order in which K is stored
         first_row = uint32(rank * uint32(rows))
         owned = min(uint32(rows), max(uint32(queries), first_row) - first_row)
         return Thread(tid, warp_id, lane_id, member, warpgroup, key, dim, slot, column, lane_dim, owned)
@@ -64,8 +65,7 @@ def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
 
     `dim_values` is what the embedding computes per dim; where a block streams its dims, that happens here.
     """
-    embeds_query, half_split = embedding.query, embedding.half_split
-    halves = embedding.half_split and not shape.prerotate_keys
+    embeds_query, half_split, halves = embedding.query, embedding.half_split, embedding.halves
     pair_query, embed_query = pairer(shape.groups, paired, shape.query_passes), query_embedder(shape, embedding)
     place_query, load_dims = query_placer(shape, halves, paired), dim_loader(shape, embedding, paired)
     streams, dim_floats = shape.streams, 4 * shape.groups
@@ -133,7 +133,7 @@ def output_of(shape: Shape) -> Any:
 def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """A device function that adds a warpgroup's part of a tile's scores, of its groups of dims; it embeds the keys."""
     warpgroups, groups, span = shape.warpgroups, shape.groups, GROUP * shape.cluster
-    embeds_keys, both, steps = embedding.keys and not shape.prerotate_keys, shape.queries, -(-groups // warpgroups)
+    embeds_keys, both, steps = embedding.keys, shape.queries, -(-groups // warpgroups)
     whole = groups % warpgroups == 0
     load_keys, split_keys, start, finish = scores_by_products(shape)
     (load_key_dims, embed_keys), ahead = (
@@ -194,6 +194,31 @@ def parts_of(shape: Shape, sends: Exchange) -> Any:
     return send
 
 
+def score_loader(shape: Shape, embedding: Embedding) -> Any:
+    """A device function that loads a lane's two adjacent scores of a row: the sum of all parts, biased and masked."""
+    rows_of_block, parts, bias = shape.rows, shape.cluster * shape.warpgroups, embedding.bias
+    parts_at = uint32(shape.layout["parts"])
+
+    @cuda.jit(device=True)
+    def load_scores(shared, s, at, tile, scope, own, row, lane_id, start):
+        sizes, key = scope.sizes, uint32(start + uint32(2) * lane_id)
+        place = uint32(parts_at + own * uint32(KEYS) + swizzle(lane_id * uint32(2), row // uint32(2)))
+        x, y = ld2(shared, place)
+        for part in range(1, parts):
+            z, w = ld2(shared, place + uint32(part * rows_of_block * KEYS))
+            x += z
+            y += w
+        if bias is not None:
+            distance = int32(sizes.q_offset + int32(tile.first_query + row) - int32(key))
+            x += bias(scope.table, tile.bias_head, distance)
+            y += bias(scope.table, tile.bias_head, distance - int32(1))
+        visible = visible_to(tile, row, scope.last_key, sizes)
+        s[at] = x if key < visible else NEGATIVE_INFINITY
+        s[at + 1] = y if key + uint32(1) < visible else NEGATIVE_INFINITY
+
+    return load_scores
+
+
 def weight_sender(shape: Shape, sends: Exchange) -> Any:
     """A device function that sends a lane's weights of a row, high and low, to all blocks."""
     cluster, weights_at, send_weights = shape.cluster, uint32(shape.weights_at), sends.send_weights
@@ -215,5 +240,5 @@ def weight_sender(shape: Shape, sends: Exchange) -> Any:
 
 def rows_softmax(shape: Shape, embedding: Embedding, sends: Exchange) -> tuple[Any, Any]:
     """begin and softmax of a kernel."""
-    loads = score_loader(shape, shape.cluster * shape.warpgroups, embedding.bias, True)
+    loads = score_loader(shape, embedding)
     return softmax_of(shape, shape.per_tile_accumulator, loads, weight_sender(shape, sends), sends.send_weights)

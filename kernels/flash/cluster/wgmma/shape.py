@@ -30,8 +30,8 @@ class Shape(RowShape):
     width: int
     warpgroups: int
     blocks: int = 1  # that share an SM
-    prerotate_keys: bool = False  # whether blocks that share keys embed them together before the main loop
     streams: bool = False  # whether a block streams its dims, `width` at a time; for one tile of keys
+    splits: bool = False  # whether clusters share the keys of a tile of queries, and leave parts of its result
 
     def __post_init__(self) -> None:
         require_field(self, "cluster", 1 <= self.cluster <= MAX_CLUSTER, f"1 to {MAX_CLUSTER}")
@@ -45,7 +45,7 @@ class Shape(RowShape):
     @property
     def name(self) -> str:
         name = f"attention_wgmma_c{self.cluster}_q{self.queries}_w{self.width}_g{self.warpgroups}"
-        return name + "_once" * self.prerotate_keys + "_streams" * self.streams
+        return name + "_streams" * self.streams + "_splits" * self.splits
 
     @property
     def mmas_per_panel(self) -> int:
@@ -97,7 +97,7 @@ class Shape(RowShape):
 
         The rounding error of the row sum is then kept, too.
         """
-        return self.queries <= 16 and self.blocks == 1
+        return self.queries <= 16 and self.blocks == 1 and not self.splits
 
     @property
     def layout(self) -> SharedLayout:
@@ -112,5 +112,4 @@ class Shape(RowShape):
             parts=self.cluster * self.warpgroups * self.rows * KEYS,
             rescale=2 * self.queries,
             arrived=2 * BARRIER if self.cluster > 1 else 0,
-            taken=2 if self.prerotate_keys else 0,
         )

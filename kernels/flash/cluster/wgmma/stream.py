@@ -1,4 +1,4 @@
-"""The V8 core on wgmma for one tile of keys: a block streams its slice of the head dim, a chunk at a time.
+"""The V8 core on wgmma for one tile of keys a cluster: a block streams its slice of the head dim, a chunk at a time.
 
 All scores come before the first value is needed, so a chunk of Q and K makes room for the next, and the chunks of V
 follow in the same two buffers. Neither shared memory nor registers limit the head dim, a cluster needs no more blocks
@@ -12,9 +12,10 @@ from numba import cuda, float32, uint32
 from ....device.asm import cp_async_commit, cp_async_wait_but_one
 from ....device.cluster import cluster_wait
 from ....device.wgmma import fence_products
+from ...tiles import launch_dependents, wait_for_launch
 from ..core import Phases
 from ..embedding import Embedding
-from ..schedule import Scope, Slice, tensors_of, tile_of_block
+from ..schedule import Scope, Slice, rows_from, split_of, tensors_of, tile_of_block
 from .embed import key_embedder, loader
 from .phases import query_stager
 from .shape import KEYS, Shape
@@ -28,20 +29,28 @@ def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int,
     query_floats, query_dim_floats, key_dim_floats, score_floats, output_floats, row_floats = phases.registers
     load_query = loader(shape, embedding.half_split, paired, shape.query_passes)
     stage_query, (load_key_dims, _) = query_stager(shape, embedding, paired), key_embedder(shape, embedding)
-    tile_of, thread_of = tile_of_block(cluster, shape.queries, heads_last=True), phases.thread_of
+    splits, stored, thread_of = shape.splits, embedding.stored, phases.thread_of
+    tile_of, (range_of, result_of) = tile_of_block(cluster, shape.queries, True, splits), split_of(splits)
     start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
     copy_keys, copy_values, add_scores = phases.copy_keys, phases.copy_values, phases.score
     send_parts, begin_rows, softmax = phases.send_parts, phases.begin, phases.softmax
     weigh, store_output = phases.weigh, phases.store
 
-    def attention(q, k, v, out, table, scratch, sizes):
+    def attention(q, k, v, out, table, parts, sizes):
         shared = cuda.shared.array(0, float32, alignment)
         tile = tile_of(sizes)
         thread = thread_of(tile.rank)
         if table_of_batch is not None:
             table = table_of_batch(table, tile.batch)
-        queries, keys, values, results = tensors_of(tile, q, k, v, out, sizes)
-        scope = Scope(table, keys.count, sizes)
+        first_key, last_key = range_of(tile, parts, sizes)
+        queries, keys, values, results = tensors_of(tile, q, k, v, out, last_key)
+        results, totals = result_of(tile, results, parts, sizes)
+        scope = Scope(table, last_key, totals, sizes)
+        keys, values = rows_from(keys, first_key), rows_from(values, first_key)
+        if splits:
+            launch_dependents()
+        if stored:
+            wait_for_launch()
         chunks = uint32((sizes.hdim + uint32(chunk_span - 1)) // uint32(chunk_span))
         query = cuda.local.array(query_floats, float32)
         query_dims = cuda.local.array(query_dim_floats, float32)
@@ -73,7 +82,7 @@ def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int,
                 load_query(query, queries, next_dim, sizes)
             if embeds_keys:
                 load_key_dims(key_dims, table, thread.warpgroup, thread.member, chunk_dim, sizes)
-            add_scores(shared, scores, key_dims, scope, thread, dims, uint32(0))
+            add_scores(shared, scores, key_dims, scope, thread, dims, first_key)
             cuda.syncthreads()
             ahead = uint32(chunk + uint32(2))
             if ahead < chunks:
@@ -92,7 +101,7 @@ def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int,
         await_parts(shared, thread.tid, uint32(0), thread.owned, False)
         rows = cuda.local.array(row_floats, float32)
         begin_rows(rows, sizes.seq_k)
-        softmax(shared, rows, tile, scope, thread, uint32(0), False)
+        softmax(shared, rows, tile, scope, thread, first_key, False)
         cuda.syncthreads()
         await_weights(shared, thread.tid, uint32(0), False)
         fence_products()
