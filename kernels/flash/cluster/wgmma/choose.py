@@ -65,7 +65,7 @@ def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, sms: 
         tile += SENT * shape.queries * (shape.warpgroups + 2)
     heads = problem.batch * problem.heads
     clusters, tiles = heads * splits * -(-problem.seq_q // shape.queries), -(-problem.seq_k // KEYS)
-    waves, keys = -(-clusters // slots), -(-tiles // splits)
+    keys, waves = -(-tiles // splits), float(-(-clusters // slots))
     met = waves * keys
     if problem.causal and splits == 1:  # the longest tiles begin first
         least = min(-(-(problem.q_offset + shape.queries) // KEYS), keys)
