@@ -91,11 +91,6 @@ def checked(e: Evidence, version: Version) -> str:
     return joined([listed(wrong), folded(f"{len(refused)} reasons why it does not take a problem", listed(refused))])
 
 
-def claims(e: Evidence, version: str) -> Table:
-    named = judge.named(e.record)
-    return verdicts(e, [claim for claim in judge.claims() if version in named[claim.id]])
-
-
 def _words(version: Version) -> str:
     """What the file says of itself, without its title and its source."""
     document = sys.modules[version.module].__doc__ if version.module in sys.modules else None
@@ -108,11 +103,6 @@ def changes(version: Version) -> str:
     """What it changes in its parent, in words and as a diff."""
     diff = sources.diff_text(version.id).rstrip() if version.parent else ""
     return joined([_words(version), f"```diff\n{diff}\n```" if diff else ""])
-
-
-def source(version: Version) -> str:
-    text = sources.kernel_text(version.id).rstrip()
-    return f"```{'cuda' if '__global__' in text else 'python'}\n{text}\n```"
 
 
 def others(e: Evidence, page: str, level: str = "###") -> str:
@@ -128,30 +118,29 @@ def others(e: Evidence, page: str, level: str = "###") -> str:
 
 def page(e: Evidence, version: Version) -> str:
     """The page of a version, as MyST Markdown. Raises: KeyError when it would link to a version that is not there."""
+    named, text = judge.named(e.record), sources.kernel_text(version.id).rstrip()
+    claims = [claim for claim in judge.claims() if version.id in named[claim.id]]
     parts = [
         f"# {version.id}\n\n{about(version)}\n\n{CHAPTER}",
         section("Measured", measured(e, version)),
         section("Checked", checked(e, version)),
-        section("Claims that name it", claims(e, version.id)),
+        section("Claims that name it", verdicts(e, claims)),
         section("Declared hazards", versions.hazards(e, version)),
         section("What the compiler reports", versions.resources(e, version)),
         section("Counted", versions.counts(e, version)),
         section("Hardware counters", versions.counters(e, version)),
         section("What it changes" if version.parent else "What it is", changes(version)),
-        section("Source", source(version)),
+        section("Source", f"```{'cuda' if '__global__' in text else 'python'}\n{text}\n```"),
         section("Ablations, builds and controls", others(e, version.id)),
     ]
     return HEAD + joined(parts) + "\n"
 
 
-def peers(e: Evidence) -> str:
-    """The page of what a user would pick instead."""
-    return f"{HEAD}# Peers\n\nWhat a user would pick instead of these kernels. {CHAPTER}\n\n{others(e, PEERS, '##')}\n"
-
-
 def write(e: Evidence, folder: Path) -> None:
-    """Make the pages anew in a folder."""
-    texts = {version.id: page(e, version) for version in VERSIONS.values() if has_page(version)} | {PEERS: peers(e)}
+    """Make the pages anew in a folder, one of them of what a user would pick instead."""
+    texts = {version.id: page(e, version) for version in VERSIONS.values() if has_page(version)}
+    told = f"What a user would pick instead of these kernels. {CHAPTER}"
+    texts[PEERS] = f"{HEAD}# Peers\n\n{told}\n\n{others(e, PEERS, '##')}\n"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, text in texts.items():

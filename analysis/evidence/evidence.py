@@ -237,19 +237,15 @@ class Evidence:
     def count(self, version: str, counters: str, launch: int | None = None, **asked: Any) -> Estimates:
         """What the emulator counts over all launches, or in one (see kernels/runtime/emulator/__init__.py).
 
-        `counters` are one, or several to add, separated by spaces.
+        `counters` are one, or several to add, separated by spaces. A version that does none of them has no such row.
         """
-        counted = set(counters.split())
-        unknown = [each for each in counted - self.record.counted if not each.startswith("event.")]
-        if unknown and self.record.counted:
+        counted, known = set(counters.split()), self.record.counted
+        if unknown := [each for each in counted - known if known and not each.startswith("event.")]:
             raise DataError(f"the emulator counts nothing called {unknown[0]!r}")
 
         def number(rows: pd.DataFrame) -> float:
-            kind, known = "instructions", "warp_inst" in set(rows["counter"])
-            if any(each.startswith("event.") for each in counted):  # a version that does none of them has no such row
-                kind, known = "events", any(each.startswith("event.") for each in self.record.counted)
-            if not known:
-                raise NotMeasured(f"{kind} of {version} are not counted")
+            if "warp_inst" not in set(rows["counter"]):
+                raise NotMeasured(f"instructions of {version} are not counted")
             rows = _launch(rows, launch)
             return float(rows.loc[rows["counter"].isin(counted), "value"].sum())
 

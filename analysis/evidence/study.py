@@ -86,7 +86,8 @@ class Study:
         return (version, problem) in self._stale
 
     def stale_versions(self) -> list[str]:
-        return sorted({version for version, _ in self._stale})
+        """Of the versions that there are, those whose code has changed since."""
+        return sorted({version for version, _ in self._stale if version in VERSIONS})
 
     # ------------------------------------------------------------ versions and problems
 

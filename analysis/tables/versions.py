@@ -101,12 +101,8 @@ def planned(version: str) -> dict[Problem, Plan]:
 
 def shape(problem: Problem) -> str:
     """Head dim, and the rest of the shape small."""
-    parts = [f"B {problem.batch} H {problem.heads} S {problem.seq_q}"]
-    parts += [f"/{problem.seq_k}"] if problem.seq_k != problem.seq_q else []
-    parts += [f" R {problem.rotary_dim}"] if problem.rotary_dim else []
-    parts += [" causal"] if problem.causal else []
-    parts += [f" {problem.table} table"] if problem.table != "computed" else []
-    return f"{problem.hdim} {small(''.join(parts))}"
+    rest = str(problem).partition(" ")[2].replace(f" D{problem.hdim}", "")
+    return f"{problem.hdim} {small(rest + f' {problem.table} table' * (problem.table != 'computed'))}"
 
 
 # ---------------------------------------------------------------- measured

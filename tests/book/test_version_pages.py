@@ -29,7 +29,7 @@ def e() -> Evidence:
 
 def test_each_version_stands_on_one_written_page(tmp_path: Path, e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "page", lambda e, version: "")
-    monkeypatch.setattr(pages, "peers", lambda e: "")
+    monkeypatch.setattr(pages, "others", lambda *asked: "")
     pages.write(e, tmp_path / "versions")
     assert {path.stem for path in tmp_path.glob("versions/*.md")} == {*map(page_of, VERSIONS)}
     assert page_of("control_rope_v7_no_break") == "rope_v7" and page_of("torch_sdpa") == "peers"
