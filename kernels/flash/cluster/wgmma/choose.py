@@ -27,6 +27,7 @@ PROLOGUE = 15.0  # a dim of a block: its first copy, and its stores
 TILE = 1750.0  # barriers, and a softmax that waits for all parts of the scores
 SENT = 13.0  # a query: for each warpgroup that sends its part of the scores, and twice for the weights
 MULTIPLIED = 0.71  # a dim and a query: six products of 64 keys, each of 8 terms
+PAIRED = 0.75  # of that, where dims stream and two blocks share an SM: one multiplies while the other copies
 LEAST_QUERIES = 17.0  # that take as long as the copies of K and V from the L2, at 42 bytes a cycle
 EMBEDDED = 11.0  # a dim: the angles of 32 pairs, at 128 lanes
 COMBINE, BEFORE = 3500.0, 2400.0  # the launches that combine parts, and that embed K
@@ -60,12 +61,13 @@ def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, sms: 
     if shape.streams:  # two blocks share an SM, and its time
         width *= -(-problem.hdim // (STREAM_WIDTH * shape.cluster))
     embedded = min(-(-embedded_dim // (GROUP * shape.cluster)) * GROUP, width)
-    tile = TILE + width * MULTIPLIED * max(shape.queries, LEAST_QUERIES) + EMBEDDED * embedded
-    if shape.cluster > 1:
-        tile += SENT * shape.queries * (shape.warpgroups + 2)
     heads = problem.batch * problem.heads
     clusters, tiles = heads * splits * -(-problem.seq_q // shape.queries), -(-problem.seq_k // KEYS)
     keys, waves = -(-tiles // splits), float(-(-clusters // slots))
+    multiplied = MULTIPLIED * (PAIRED if shape.streams and waves > 1 else 1)
+    tile = TILE + width * multiplied * max(shape.queries, LEAST_QUERIES) + EMBEDDED * embedded
+    if shape.cluster > 1:
+        tile += SENT * shape.queries * (shape.warpgroups + 2)
     met = waves * keys
     if problem.causal and splits == 1:  # the longest tiles begin first
         least = min(-(-(problem.q_offset + shape.queries) // KEYS), keys)
