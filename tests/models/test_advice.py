@@ -110,7 +110,7 @@ def test_the_command_advises_and_refuses(card: Path, capsys: pytest.CaptureFixtu
         ((10, 9, 15), {HYBRID}, (0, 0, 1)),
     ],
 )
-def test_the_fastest_and_what_ties_with_it(card: Path, us: tuple[float, ...], fastest: set[str], outcome: tuple) -> None:
+def test_the_fastest_and_what_ties_with_it(card: Path, us: tuple[float, ...], fastest: set, outcome: tuple) -> None:
     record(card, "map", {(version, ONE): each for version, each in zip(FUSIONS, us)})
     e = Evidence.load(card)
     assert fusion.winners(e, ONE) == fastest and outcomes(e, lambda problem: problem == ONE) == outcome
