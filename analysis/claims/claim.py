@@ -185,15 +185,10 @@ def _test(
 ) -> Test:
     ((rule, bound),) = given.items()
     places = list(_places(measured))
-    bounds: list[tuple[Estimate, ...]]
-    if rule == "direction":
-        bounds = [(Estimate.exact(DIRECTIONS[bound]),)] * len(places)
-    elif rule in ("published_range", "between") and not isinstance(bound[0], tuple):
-        bounds = [tuple(map(_bound, bound))] * len(places)
-    elif rule == "between":
-        bounds = [tuple(map(_bound, pair)) for pair in bound]
-    else:
-        bounds = [(_bound(each),) for each in (bound if isinstance(bound, tuple) else [bound] * len(places))]
+    paired = rule in ("published_range", "between")
+    one_each = isinstance(bound, tuple) and (not paired or isinstance(bound[0], tuple))
+    given_each = bound if one_each else (bound,) * len(places)
+    bounds = [tuple(map(_bound, each if paired else (each,))) for each in given_each]
     if len(bounds) != len(places):
         raise ValueError(f"{says}: {len(places)} places and {len(bounds)} bounds")
     if unit is None:
@@ -206,7 +201,7 @@ def _test(
 
 def _bound(given: Bound) -> Estimate:
     if isinstance(given, str):
-        return said(given)
+        return Estimate.exact(DIRECTIONS[given]) if given in DIRECTIONS else said(given)
     return given if isinstance(given, Estimate) else Estimate.exact(given)
 
 

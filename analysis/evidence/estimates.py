@@ -81,6 +81,8 @@ STEP = 1e-30  # of an imaginary part, whose square vanishes: what it moves a res
 def _joined(operation: Operation, left: Sample | float, right: Sample | float) -> Sample:
     """The operation process by process; of different runs, no process has a value."""
     samples = [each for each in (left, right) if isinstance(each, Sample)]
+    if len({each.run for each in samples}) > 1:
+        return replace(samples[0], values=np.array([np.nan]))
     x, y = (each.values if isinstance(each, Sample) else each for each in (left, right))
     moves: dict[str, np.ndarray] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -90,7 +92,7 @@ def _joined(operation: Operation, left: Sample | float, right: Sample | float) -
                 moves[version] = moves.get(version, 0.0) + operation(*nudged).imag / STEP * move
     return replace(
         samples[0],
-        values=values if len({each.run for each in samples}) == 1 else np.full_like(values, np.nan),
+        values=values,
         moves=moves,
         logs=tuple(log for each in samples for log in each.logs),
         timer=samples[0].timer if len({each.timer for each in samples}) == 1 else "",

@@ -154,6 +154,13 @@ class Study:
         check = self.check(version, problem)
         return Known(word(check.status), check.reason) if check else planned(version, problem, self.target)
 
+    def outcomes(self, version: str, problems: Iterable[Problem]) -> dict[str, list[str]]:
+        """The head dims of some problems by what is known of a version there."""
+        found: dict[str, dict[str, None]] = {}
+        for problem in problems:
+            found.setdefault(self.known(version, problem).word, {})[str(problem.hdim)] = None
+        return {word: [*dims] for word, dims in found.items()}
+
     def best(self, version: str, problems: Iterable[Problem]) -> Known:
         """What is known at the problem of which most is: where a version runs at none, why it does not."""
         found = [self.known(version, problem) for problem in problems]

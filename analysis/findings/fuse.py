@@ -1,6 +1,5 @@
 """Should I fuse? Full fusion beside a hybrid and separate kernels of the same core, by dtype and shape."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -38,11 +37,11 @@ def short_prompt(problem: Problem) -> bool:
 
 def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
     """How full fusion does against the hybrid and separate kernels of its core. Raises: NotMeasured."""
-    winners = [fusion.winners(e, problem) for problem in e.study("map").problems("rope") if of(problem)]
-    found = Counter(fusion.outcome(each) for each in winners if each)
-    if not found:
+    found = [fusion.winners(e, problem) for problem in e.study("map").problems("rope") if of(problem)]
+    if not any(found):
         raise NotMeasured("the map is not measured: `make measure STUDY=map`")
-    return Outcomes(found[fusion.ALONE], found[fusion.TIES], found[fusion.LOSES])
+    alone, among = found.count({FULL}), sum(FULL in fastest for fastest in found)
+    return Outcomes(alone, among - alone, sum(map(bool, found)) - among)
 
 
 def beside(gains: Iterable[Estimate]) -> Outcomes:

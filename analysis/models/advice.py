@@ -16,6 +16,7 @@ from kernels.runtime.classes import Call
 from ..evidence import Evidence
 from ..record.files import REFERENCE, DataError, known_gpus
 from .fusion import FULL, HYBRID, SEPARATE, WORDS, problems, times
+from .rivals import label
 
 MEANS = {
     FULL: "fuse it fully",
@@ -71,12 +72,6 @@ def starved(problem: Problem) -> bool:
     return not short(problem) and problem.batch * problem.heads * problem.seq_q <= FEW_QUERIES
 
 
-def described(problem: Problem) -> str:
-    """A problem as it prints, with its heads of K where they are fewer, and its dtype."""
-    shared = f", {problem.kv_heads} heads of K and V" if problem.kv_heads != problem.heads else ""
-    return f"{problem}{shared}, {problem.dtype}"
-
-
 def sizes(problem: Problem) -> tuple[int, ...]:
     """Heads of K, heads that share one, queries, keys, head dim and rotated dims."""
     return (
@@ -127,17 +122,12 @@ def nearest_times(e: Evidence, problem: Problem, version: str) -> list[str]:
     known, lines = timed(e, version, problem), []
     for other in nearest(problem, known):
         us = e.time(version, study=known[other], problem=other)[other]
-        over = {
-            name: e.speedup(version, over=rival, study=known[other], problem=other)[other]
-            for rival, name in BESIDE[version][1].items()
-        }
-        beside = [
-            f"{name} {each.value:.2f} times as long ({each.low:.2f} to {each.high:.2f})"
-            for name, each in over.items()
-            if each
-        ]
-        told = ", ".join([f"{us.value:,.1f} µs", *beside])
-        lines.append(f"  {described(other)}: {told}; sizes within {factor(problem, other):.2g}×")
+        told = [f"{us.value:,.1f} µs"]
+        for rival, name in BESIDE[version][1].items():
+            if one := e.speedup(version, over=rival, study=known[other], problem=other)[other]:
+                told.append(f"{name} {one.value:.2f} times as long ({one.low:.2f} to {one.high:.2f})")
+        within = f"sizes within {factor(problem, other):.2g}×"
+        lines.append(f"  {label(other)}, {other.dtype}: {', '.join(told)}; {within}")
     return lines
 
 
@@ -198,7 +188,7 @@ def main(arguments: list[str] | None = None) -> int:
         options["rotary_dim"] = options["hdim"]
     try:
         problem = Problem("rope", **options)
-        print(f"{described(problem)}\n{advise(problem, gpu)}")
+        print(f"{label(problem)}, {problem.dtype}\n{advise(problem, gpu)}")
     except ValueError as error:  # Unsupported among them
         raise DataError(str(error)) from error
     return 0

@@ -8,7 +8,6 @@ from ..measure.studies import FUSIONS
 
 FULL, HYBRID, SEPARATE = FUSIONS
 WORDS = {FULL: "full fusion", HYBRID: "hybrid", SEPARATE: "separate"}
-ALONE, TIES, LOSES = "full fusion is fastest", "full fusion ties", "hybrid or separate is faster"
 
 
 def right(e: Evidence, study: str, problem: Problem, *versions: str) -> bool:
@@ -36,8 +35,3 @@ def winners(e: Evidence, problem: Problem) -> set[str]:
     least = min(taken, key=lambda version: taken[version].value)
     over = {version: us / taken[least] for version, us in taken.items() if version != least}
     return {least, *(version for version, ratio in over.items() if ratio.value < TIE or ratio.low <= 1)}
-
-
-def outcome(fastest: set[str]) -> str:
-    """How full fusion does where these versions are the fastest, ties among them."""
-    return LOSES if FULL not in fastest else ALONE if fastest == {FULL} else TIES

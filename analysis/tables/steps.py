@@ -111,11 +111,8 @@ def told(e: Evidence, name: str) -> str:
 
 def result(study: Study, name: str) -> str:
     """Whether the result of a version is right, and at which head dims it is not: `"right; wrong at 4096"`."""
-    told: dict[str, list[str]] = {}
-    for hdim, problem in study.shapes(name, refused=True).items():
-        word = study.known(name, problem).word
-        if word != UNSUPPORTED:
-            told.setdefault(RIGHT if word == OK else word, []).append(str(hdim))
-    first = next((word for word in (RIGHT, WRONG, *told) if word in told), NOT_MEASURED)
+    told = study.outcomes(name, study.shapes(name, refused=True).values())
+    told.pop(UNSUPPORTED, None)
+    first = next((word for word in (OK, WRONG, *told) if word in told), NOT_MEASURED)
     rest = [f"{word} at {', '.join(dims)}" for word, dims in told.items() if word != first]
-    return "; ".join([mark(first, OK if first == RIGHT else first), *rest])
+    return "; ".join([mark(RIGHT if first == OK else first, first), *rest])

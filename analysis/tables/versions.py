@@ -329,10 +329,8 @@ def _what_is_wrong(study: Study, version: Version) -> list[str]:
 def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, str]:
     """Checks by outcome, and the speedups over the baseline, as measured and as published."""
     problems = taken(study, version)
-    outcomes: dict[str, dict[int, None]] = {}
-    for problem in problems:
-        outcomes.setdefault(study.known(version.id, problem).word, {})[problem.hdim] = None
-    where = {how: ", ".join(map(str, dims)) if len(outcomes) > 1 else "at all" for how, dims in outcomes.items()}
+    outcomes = study.outcomes(version.id, problems)
+    where = {how: ", ".join(dims) if len(outcomes) > 1 else "at all" for how, dims in outcomes.items()}
     shown = lines(*(f"{mark(how)} {small(dims)}" for how, dims in where.items()))
     speeds = NOTHING, NOTHING
     if version.baseline and problems:

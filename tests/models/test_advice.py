@@ -8,6 +8,7 @@ import pytest
 
 from analysis import __main__ as command_line
 from analysis.evidence import Evidence
+from analysis.findings.fuse import outcomes
 from analysis.measure.studies import FUSIONS
 from analysis.models import advice, fusion
 from analysis.models.advice import MEANS
@@ -103,16 +104,16 @@ def test_the_command_advises_and_refuses(card: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("us", "fastest", "outcome"),
     [
-        ((10, 11, 15), {FULL}, fusion.ALONE),
-        ((10, 10.2, 15), {FULL, HYBRID}, fusion.TIES),
-        ((10.2, 10, 15), {FULL, HYBRID}, fusion.TIES),
-        ((10, 9, 15), {HYBRID}, fusion.LOSES),
+        ((10, 11, 15), {FULL}, (1, 0, 0)),
+        ((10, 10.2, 15), {FULL, HYBRID}, (0, 1, 0)),
+        ((10.2, 10, 15), {FULL, HYBRID}, (0, 1, 0)),
+        ((10, 9, 15), {HYBRID}, (0, 0, 1)),
     ],
 )
-def test_the_fastest_and_what_ties_with_it(card: Path, us: tuple[float, ...], fastest: set[str], outcome: str) -> None:
+def test_the_fastest_and_what_ties_with_it(card: Path, us: tuple[float, ...], fastest: set, outcome: tuple) -> None:
     record(card, "map", {(version, ONE): each for version, each in zip(FUSIONS, us)})
-    found = fusion.winners(Evidence.load(card), ONE)
-    assert found == fastest and fusion.outcome(found) == outcome
+    e = Evidence.load(card)
+    assert fusion.winners(e, ONE) == fastest and outcomes(e, lambda problem: problem == ONE) == outcome
 
 
 @pytest.mark.parametrize(("seq", "how"), [(4, "rope_decode here"), (512, "rope_prompt here")])
