@@ -125,7 +125,7 @@ def badge(word: str) -> str:
 def sentence(finding: Finding, e: Evidence) -> str:
     """The sentence as it stands in the book of a card: in another's than the reference's, with a badge."""
     text = finding.home.text
-    return text if e.is_reference or finding.is_of(e) else f"{text} {badge(finding.on(e).badge)}"
+    return text if e.is_reference else f"{text} {badge(finding.on(e).badge)}"
 
 
 def paragraph(e: Evidence, *ids: str) -> str:

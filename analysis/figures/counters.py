@@ -8,7 +8,6 @@ from kernels import VERSIONS
 
 from ..evidence import Evidence
 from ..evidence.origin import counters_of
-from ..findings import AUDITED, committed
 from ..measure.studies import MAIN
 from ..models.profiles import BARRIER, WAITS, waits
 from ..tables.table import Missing, family_title, short
@@ -19,16 +18,10 @@ HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
 
 
 def warp_waits(e: Evidence) -> Plot | Missing:
-    """What a warp of every version's attention waits for at the main head dim, as shares of its time.
-
-    Of the audited card where this one has counters, but not of every version that it runs.
-    """
-    mine, of, audited = waits(e, MAIN.hdim), e, committed(AUDITED)
+    """What a warp of every version's attention waits for at the main head dim, as shares of its time."""
+    mine = waits(e, MAIN.hdim)
     if not mine:
         return Missing("make counters")
-    theirs = waits(audited, MAIN.hdim)
-    if {name for name in theirs if MAIN.hdim in e.study("log").shapes(name)} - {*mine}:
-        mine, of = theirs, audited
     frame = pd.DataFrame(
         {"version": version, "family": VERSIONS[version].family, "wait": wait, "percent": 100 * share}
         for version, shares in mine.items()
@@ -60,10 +53,10 @@ def warp_waits(e: Evidence) -> Plot | Missing:
     return Plot(
         "warp-waits",
         figure,
-        f"Issue-stall reasons of the attention kernel at head dim {MAIN.hdim} on the {of.card}, from hardware "
+        f"Issue-stall reasons of the attention kernel at head dim {MAIN.hdim} on the {e.card}, from hardware "
         "counters, in groups; a warp that is ready while another issues counts as one that could.",
         f"Stacked bars, one a version, of what a warp waits for at head dim {MAIN.hdim}, in percent.",
         frame,
-        counters_of(of, of.record.frame("counters").query("study == 'log'")["run"]),
-        true_of=of.card,
+        counters_of(e, e.record.frame("counters").query("study == 'log'")["run"]),
+        true_of=e.card,
     )

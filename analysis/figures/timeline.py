@@ -11,7 +11,6 @@ from kernels.version import Launch
 
 from ..evidence import Evidence
 from ..evidence.origin import computed, counters_of, measured
-from ..findings import AUDITED, committed
 from ..measure.studies import SOURCE_TIMER
 from ..tables.table import Missing
 from .style import NARROW, PALETTE, Plot, canvas
@@ -29,12 +28,9 @@ def timeline(e: Evidence) -> Plot | Missing:
     """Separate kernels and V7 at two head dims, as the authors' loop times them and as the GPU does.
 
     The device's time is shared among the kernels of a call as under the profiler; what the loop takes longer is the
-    host's, shared evenly among its waits. Of the audited card where this one has counters of one of the two alone.
+    host's, shared evenly among its waits.
     """
     frame = _calls(e)
-    if {"kernels", "attention"} <= {*frame["what"]}:
-        e = committed(AUDITED)
-        frame = _calls(e)
     drawn = [hdim for hdim in DIMS if hdim in set(frame["hdim"])]
     if not drawn:
         return Missing.study("log")

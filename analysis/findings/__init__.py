@@ -29,7 +29,6 @@ HOLDS, DIFFERS, OPEN, NOT_MEASURED = BADGES = (
 Numbers = Mapping[str, Any]
 Says = tuple[Numbers, Comparison]  # of a card: the numbers of a sentence, and whether its comparisons hold
 UNKNOWN = Comparison.exact(None)
-AUDITED = "nvidia-h200"  # the card of a past audit that no command repeats
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,6 @@ class Finding:
     id: str
     text: str
     evaluate: Callable[[Evidence], Says]
-    card: str = REFERENCE  # whose numbers the sentence has
 
     def on(self, e: Evidence) -> Found:
         """What a card says: nothing where something that the finding needs was not measured."""
@@ -68,14 +66,10 @@ class Finding:
         shown = {name: format(written.get_field(name, (), given)[0], spec) for name, spec in places}
         return Found(self.text.format(card=e.card, **given), shown, check)
 
-    def is_of(self, e: Evidence) -> bool:
-        """Whether its numbers are of this card."""
-        return e.record.folder == committed(self.card).record.folder
-
     @functools.cached_property
     def home(self) -> Found:
-        """What the card of the sentence says, whose record is committed."""
-        return self.on(committed(self.card))
+        """What the reference says, whose numbers the sentence has."""
+        return self.on(committed(REFERENCE))
 
 
 @functools.cache
@@ -87,13 +81,13 @@ def committed(card: str) -> Evidence:
 FINDINGS: dict[str, Finding] = {}
 
 
-def finding(id: str, text: str, card: str = REFERENCE) -> Callable:
+def finding(id: str, text: str) -> Callable:
     """Register a function of a card's evidence as a finding. Raises: ValueError for an id that another has."""
 
     def register(evaluate: Callable[[Evidence], Says]) -> Callable:
         if id in FINDINGS:
             raise ValueError(f"two findings are called {id!r}")
-        FINDINGS[id] = Finding(id, " ".join(text.split()), evaluate, card)
+        FINDINGS[id] = Finding(id, " ".join(text.split()), evaluate)
         return evaluate
 
     return register
@@ -148,9 +142,9 @@ def load() -> dict[str, Finding]:
 
 
 def broken() -> list[str]:
-    """A line for each finding that the record of its card does not bear out, interval included."""
+    """A line for each finding that the reference's record does not bear out, interval included."""
     wrong = [each for each in load().values() if not each.home.check.intervals]
-    return [f"{each.id} does not hold on {each.card}: {each.home.text or each.text}" for each in wrong]
+    return [f"{each.id} does not hold on {REFERENCE}: {each.home.text or each.text}" for each in wrong]
 
 
 def report(e: Evidence) -> list[str]:

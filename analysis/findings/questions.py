@@ -6,7 +6,7 @@ from ..claims.measures import DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32
 from ..evidence import Estimates, Evidence, NotMeasured, said, stated
 from ..measure.studies import MAIN
 from ..models.profiles import BUSY
-from . import AUDITED, Says, checks, faster, finding, not_slower, numbers, slower
+from . import Says, checks, faster, finding, not_slower, numbers, slower
 from .common import times
 
 SMALL, LARGE = (128, 512, 2048), (4096, 8192)  # head dims with four heads of 64 tokens, and with fewer of both
@@ -48,8 +48,8 @@ def rotation(e: Evidence) -> Says:
 
 
 @finding("question-bound", """**By neither: its warps wait.** The corrected online kernel keeps the path to L1 and
-shared memory busy for {l1:.0f} % of its peak on the H200, and L2, DRAM and the FP32 units for less. Its warps spend
-{barrier} of their time at barriers.""", card=AUDITED)
+shared memory busy for {l1:.0f} % of its peak, and L2, DRAM and the FP32 units for less. Its warps spend {barrier} of
+their time at barriers.""")
 def bound(e: Evidence) -> Says:
     asked: dict[str, Any] = {"hdim": MAIN.hdim}
     l1, l2, dram = (e.counter(ONLINE, unit, **asked) for unit in (L1, L2, DRAM))
@@ -59,9 +59,9 @@ def bound(e: Evidence) -> Says:
     )
 
 
-@finding("question-bound-loaded", """At *their load*, on the H200, the busiest of these units comes to {busiest:.0f} %
-of its peak, just below what this book calls bound. The summary's rate is a share of another card's peak. Of that of the
-authors' card it is {own:.0f} %.""", card=AUDITED)
+@finding("question-bound-loaded", """At *their load* the busiest of these units comes to {busiest:.0f} % of its peak,
+just below what this book calls bound. The summary's rate is a share of another card's peak. Of that of the authors'
+card it is {own:.0f} %.""")
 def bound_loaded(e: Evidence) -> Says:
     busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
     own = 100 * said("N235") / said("N296")
@@ -71,8 +71,8 @@ def bound_loaded(e: Evidence) -> Says:
 
 
 @finding("question-cliff", """**No: their shapes leave {blocks:.0f} blocks for {sms} SMs.** From head dim 4096 to 8192
-the corrected online kernel falls to {fall} of its rate on the H200. With equally many queries at both it falls to
-{held}. With warm caches DRAM is almost idle.""", card=AUDITED)
+the corrected online kernel falls to {fall} of its rate. With equally many queries at both it falls to {held}. With warm
+caches DRAM is almost idle.""")
 def cliff(e: Evidence) -> Says:
     def kept(study: str) -> Estimates:
         rate, before = (e.tflops(ONLINE, study=study, hdim=hdim)[hdim] for hdim in (8192, 4096))
@@ -96,8 +96,8 @@ def which(e: Evidence) -> Says:
     )
 
 
-@finding("question-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the H200's counters
-for {near} of {all} versions.""", card=AUDITED)
+@finding("question-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the card's counters
+for {near} of {all} versions.""")
 def counts(e: Evidence) -> Says:
     names = [name for family in ("attention", "sinusoidal", "rope") for name in e.study().versions(family)]
     ratios = [

@@ -3,29 +3,26 @@
 import statistics
 
 from kernels import Problem
-from kernels.checking.reference import ERROR_FACTOR
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
-from ..models.advice import starved
 from ..models.rivals import beside_op, served
 from ..record.files import problem_of
 from ..record.runs import read
 from . import Says, checks, finding, not_slower, numbers, slower
 
-WIDE = 512  # head dims from which a few queries on many keys are V8's, and slow
 
-
-@finding("use-speed", """We timed {all} shapes in float32 beside PyTorch and Triton. On {lost} of them `rope_attention`
-is slower, all with few queries on many keys and a head dim of {wide} or more.""")
+@finding("use-speed", """We timed {all} shapes in float32 beside PyTorch and Triton. `rope_attention` is slower on
+{lost}, by {most:slower}.""")
 def speed(e: Evidence) -> Says:
-    found = {problem: rival.over for problem, rival in beside_op(e).items()}
+    found = Estimates({problem: rival.over for problem, rival in beside_op(e).items()}, "×")
     if not found:
         raise NotMeasured("nothing was timed beside the op's kernels")
-    few = {problem for problem in found if starved(problem) and problem.hdim >= WIDE}
-    lost = sum(slower(Estimates({problem: found[problem]})).intervals is True for problem in few)
-    others = Estimates({problem: over for problem, over in found.items() if problem not in few}, "×")
-    return numbers(all=len(found), lost=lost, wide=WIDE), checks(lost > 0, not_slower(others))
+    lost = [problem for problem in found if slower(found.at(problem)).values]
+    others = found.at(*(problem for problem in found if problem not in lost))
+    return numbers(all=len(found), lost=len(lost), most=found.slowest), checks(
+        slower(found.at(*lost)), not_slower(others), len(lost) < len(found) / 20
+    )
 
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
@@ -57,11 +54,8 @@ def overhead(e: Evidence) -> Says:
     return numbers(added=short.fastest, maps=maps.fastest), checks(graph < 1.03, short > 0, maps > short.fastest)
 
 
-@finding("use-problems", """Of {calls:,} random calls {broken} break this rule. In those, values of Q and K span six
-decades, and weights hang on the last bits of scores near a million.""")
+@finding("use-problems", """In {calls:,} random calls, some with values over six decades, none broke this rule.""")
 def problems(e: Evidence) -> Says:
     rows = op_rows(e, "op_problems", "op_problems")
-    broken = [row for row in rows if row["status"] != "ok"]
-    return numbers(calls=len(rows), broken=len(broken)), checks(
-        all(row["inputs"] == "large" and row["ratio"] > ERROR_FACTOR for row in broken), len(broken) < len(rows) / 100
-    )
+    large = any(row["inputs"] == "large" for row in rows)
+    return numbers(calls=len(rows)), checks(large, all(row["status"] == "ok" for row in rows))

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from kernels import Problem
 from kernels.constants import MUST_BE, require
 from kernels.flash.cluster import require_problem
-from kernels.flash.cluster.wgmma.shape import KEYS as CORE_KEYS
 from kernels.runtime.classes import Call
 
 from ..evidence import Evidence
@@ -29,6 +28,7 @@ FAR = 4.0  # a factor in one size, beyond which a measured problem says little
 ONE_GRAPH = {"torch_rope_one_graph": "RoPE and attention as one graph"}
 BESIDE = {  # of what the op runs: the studies that timed it, what is told beside it, and what it is
     FULL: (("map", "beyond"), {HYBRID: WORDS[HYBRID], SEPARATE: WORDS[SEPARATE]}, ""),
+    HYBRID: (("map", "beyond"), {FULL: WORDS[FULL], SEPARATE: WORDS[SEPARATE]}, "which rotates K in a launch in front"),
     "rope_decode": (("split_keys",), ONE_GRAPH, "each key is read and rotated once for all heads that share it"),
     "rope_prompt32": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "a hybrid: a launch in front rotates K"),
     "rope_chunk": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "which splits the keys of a chunk of a prompt"),
@@ -38,44 +38,23 @@ BESIDE = {  # of what the op runs: the studies that timed it, what is told besid
         "a hybrid: a launch in front rotates K",
     ),
 }
-MANY_HEADS = 32
-FEW_QUERIES = 1024  # over the batch and all heads
+FEW_QUERIES = 128  # of a head
 
 
-def kv_heads(problem: Problem) -> int:
-    """Heads of K and V, counted through the batch: each is rotated by blocks of its own."""
-    return problem.batch * problem.kv_heads
+def shares_keys(problem: Problem) -> bool:
+    """Whether several heads of queries share a head of K, which each of them would rotate again."""
+    return problem.kv_heads < problem.heads
 
 
-def short(problem: Problem) -> bool:
-    """Whether one tile holds all keys."""
-    return problem.seq_k <= CORE_KEYS
-
-
-def few_heads(problem: Problem) -> bool:
-    """Whether many keys meet too few heads of K to fill a card, so that rotating K in a launch before can win."""
-    return not short(problem) and kv_heads(problem) < MANY_HEADS
-
-
-def many_heads(problem: Problem) -> bool:
-    """Whether many keys meet enough heads of K to fill a card."""
-    return not short(problem) and not few_heads(problem)
-
-
-def decoding(problem: Problem) -> bool:
-    """Whether one query a head meets many keys."""
-    return problem.seq_q == 1 and not short(problem)
-
-
-def starved(problem: Problem) -> bool:
-    """Whether many keys meet few queries over all heads, so that few clusters of blocks read all keys."""
-    return not short(problem) and problem.batch * problem.heads * problem.seq_q <= FEW_QUERIES
+def few_queries(problem: Problem) -> bool:
+    """Whether few tiles of queries rotate the same keys."""
+    return problem.seq_q <= FEW_QUERIES and not shares_keys(problem)
 
 
 def sizes(problem: Problem) -> tuple[int, ...]:
     """Heads of K, heads that share one, queries, keys, head dim and rotated dims."""
     return (
-        kv_heads(problem), problem.heads // problem.kv_heads, problem.seq_q, problem.seq_k, problem.hdim,
+        problem.batch * problem.kv_heads, problem.heads // problem.kv_heads, problem.seq_q, problem.seq_k, problem.hdim,
         problem.rotary_dim,
     )  # fmt: skip
 
@@ -163,11 +142,9 @@ def by_rules(problem: Problem, gpu: str | None = None) -> Iterator[str]:
     us = times(e, first, known[first])
     fastest = min(us, key=lambda version: us[version].value)
     rule = "The rules say the same." if fastest == FULL else f"The rules say otherwise: {MEANS[FULL]} ({FULL})."
-    if few_heads(problem):
-        rule = "With so few heads of K no rule holds: time both."
+    if not few_queries(problem):
+        rule = "With so many queries on each head of K no rule holds: time both."
     line = f"By the nearest measured shape on the {e.card}: {MEANS[fastest]} ({fastest}). {rule}"
-    if starved(problem):
-        line += " At such shapes PyTorch, compiled as one graph, is often faster than these: time it first."
     if factor(problem, first) > FAR:
         line += f" Nothing within a factor of {FAR:g} in every size was measured."
     yield from (line, "Full fusion at the nearest measured shapes:", *nearest_times(e, problem, FULL))

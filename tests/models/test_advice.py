@@ -59,24 +59,18 @@ def test_a_shape_counts_where_all_three_were_timed(card: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "choice", "pytorch"),
+    ("problem", "choice"),
     [
-        (ONE, SAME, False),
-        (replace(ONE, seq_k=65, q_offset=1), NONE, True),  # more than a tile of keys, 256 queries in all
-        (MANY, SAME, False),
-        (replace(MANY, heads=32, kv_heads=32), SAME, False),
-        (replace(MANY, heads=31, kv_heads=31), NONE, False),
-        (replace(MANY, heads=62, kv_heads=31), NONE, False),
-        (replace(MANY, batch=2, heads=31, kv_heads=31), SAME, False),
-        (replace(MANY, heads=16, kv_heads=16), NONE, True),
-        (replace(MANY, heads=17, kv_heads=17), NONE, False),
-        (FEW, NONE, True),
+        (ONE, SAME),
+        (FEW, SAME),
+        (replace(MANY, seq_q=128, q_offset=384), SAME),
+        (replace(MANY, seq_q=129, q_offset=383), NONE),
+        (replace(FEW, heads=16), NONE),  # two heads rotate the same keys
     ],
 )
-def test_the_rules_of_the_chapter(card: Path, problem: Problem, choice: str, pytorch: bool) -> None:
+def test_the_rules_of_the_chapter(card: Path, problem: Problem, choice: str) -> None:
     record(card, "map", times(ONE, FEW, MANY))
-    text = advice.advise(problem)
-    assert choice in text and ("PyTorch" in text) is pytorch
+    assert choice in advice.advise(problem)
 
 
 def test_advice_far_from_everything_measured_says_so(card: Path) -> None:

@@ -8,13 +8,12 @@ from analysis import figures
 from analysis.evidence import Evidence
 from analysis.evidence.current import today
 from analysis.figures.style import Plot
-from analysis.findings import AUDITED, committed
 from analysis.measure.studies import MAIN, STALL, STALLS
 from analysis.models import profiles
 from analysis.record.files import problem_columns
 from analysis.tables.table import Missing
 from kernels import Problem
-from tests.evidence.made_up import make, record
+from tests.evidence.made_up import make
 from tests.rows import append_rows
 
 SMALL = Problem("attention", 1, 4, seq_q=64, hdim=512)
@@ -61,13 +60,9 @@ def test_counters_of_other_head_dims_than_those_shown_are_no_answer(tmp_path: Pa
     assert figures.warp_waits(e) == Missing("make counters")
 
 
-def test_where_counters_lack_a_version_that_runs_the_figure_is_of_the_audited_card(tmp_path: Path) -> None:
+def test_what_warps_wait_for_is_shown_of_every_version_that_was_read(tmp_path: Path) -> None:
     folder = make(tmp_path)
-    record(folder, "log", {("rope_v7", MAIN): 2.0, ("rope_separate", MAIN): 1.0})
     put_counters(folder, "rope_v7", MAIN, IDLE)
-    partial = figures.warp_waits(Evidence.load(folder))
-    assert isinstance(partial, Plot) and len(partial.data) > len(profiles.WAITS)
-    assert {part.card for part in partial.source.parts} == {partial.true_of} == {committed(AUDITED).card}
     put_counters(folder, "rope_separate", MAIN, IDLE)
     whole = figures.warp_waits(Evidence.load(folder))
     assert isinstance(whole, Plot) and set(whole.data["version"]) == {"rope_v7", "rope_separate"}
