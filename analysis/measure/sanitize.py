@@ -289,6 +289,8 @@ def main(arguments: list[str] | None = None) -> int:
     undeclared = [row for row in rows if not row["expected"]]
     for row in undeclared:
         print(f"[sanitize] NOT DECLARED: {row['tool']}: {row['finding']} in {row['version']}")
+        with contextlib.suppress(OSError):
+            print((folder / f"{row['tool']}_{row['version']}.log").read_text(errors="replace")[:2000])
     print(f"[sanitize] {run.folder if run else 'nothing is left to check'}; what the tools print: {folder}")
     return int(bool(undeclared))
 

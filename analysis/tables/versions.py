@@ -203,10 +203,13 @@ def hazards(e: Evidence, version: Version) -> Table:
         tools = set(alike.loc[alike["place"].isna() | alike["place"].isin([place, "shared"]), "tool"])
         told = kind.replace("_", " "), code(kernel), code(place), escape(why), ", ".join(map(str, dims.unique()))
         rows.append((*told, ", ".join(sorted(tools)) or NOTHING))
+    undeclared = seen[~seen["expected"].astype(bool) & (seen["finding"] != "not_checked")]
+    for kind, tool in undeclared[["finding", "tool"]].drop_duplicates().itertuples(index=False):
+        rows.append((kind.replace("_", " "), NOTHING, NOTHING, "not declared: the emulator finds none", NOTHING, tool))
     return Table(
         ("hazard", "kernel", "place", "why", "head dim", "seen on the GPU by"),
         rows,
-        caption="The emulator sees exactly these; a check that sees another fails, and so does one that misses one.",
+        caption="The emulator sees exactly what is declared; a check that sees another fails, as does one that misses one.",
     )
 
 

@@ -9,6 +9,7 @@ import torch
 
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import INPUTS, reference_of
+from kernels.flash.cluster.combine import splits_of
 from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.portable import core as portable
 from kernels.flash.cluster.wgmma import core as wgmma
@@ -73,13 +74,14 @@ def any_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_plan(plan: Plan, target: str) -> None:
-    problem, launch, limits = plan.problem, plan.launches[-1], limits_of(target)
+    problem, limits = plan.problem, limits_of(target)
+    launch = next(launch for launch in plan.launches if launch.shape)
     said = f"{problem} on {target}: {launch.shape}"
     for each in plan.launches:
         require_target(each, target)
     assert launch.cluster <= limits.cluster, said
     assert math.prod(launch.block) * getattr(launch.shape, "blocks", 1) <= 32 * limits.warps, said
-    tiles = -(-problem.seq_q // launch.shape.queries)
+    tiles = -(-problem.seq_q // launch.shape.queries) * max(splits_of(problem, launch), 1)
     assert math.prod(launch.grid) == tiles * problem.batch * problem.heads * launch.cluster, said
     allowed = {"portable"} if capability(target) < (9, 0) else {"mma", "portable"}
     if capability(target) == (9, 0):

@@ -8,7 +8,7 @@ import numpy as np
 from ...constants import MUST_BE, require
 from ...limits import EMULATED_TARGET, capability, limits_of
 from ...version import Kernel, Plan, Problem, Unsupported
-from ..cluster.wgmma.choose import fastest
+from ..cluster.wgmma.choose import fastest, takes
 from ..decode.choose import OVERLAP_SINCE, splits_of
 from ..decode.plan import H100_SMS, Decode, embedding_of, plan_of
 from .kernel import chunk_kernel
@@ -104,7 +104,7 @@ def chosen(
     except Unsupported:
         return None
     paying = pays(shape, heads, rows, seq_q, seq_k, sms)
-    if paying and target == "sm_90":  # where V8 splits keys, too
+    if paying and target == "sm_90" and takes(problem, sms):  # where V8 splits keys, too
         tiles = heads * -(-rows // shape.rows)
         splits, keys = splits_of(shape, tiles, seq_k, sms)
         cycles = STARTED + ROW * -(-tiles * splits // sms) * keys * (shape.rows + KEY_COST) * hdim

@@ -33,7 +33,7 @@ def attend(problem: Problem, *arguments: Any, target: str = EMULATED_TARGET, sms
     Raises: Unsupported for more blocks than a grid has.
     """
     cc = capability(target)
-    if cc == WARPGROUPS_ON and takes(problem):
+    if cc == WARPGROUPS_ON and takes(problem, sms):
         return attend_by_warpgroups(problem, *arguments, sms=sms, **options)
     if cc >= CLUSTERS_SINCE:
         try:
@@ -63,7 +63,7 @@ def serve(
 ) -> tuple[Launch, ...]:
     """The launches that are fastest by the rule: those of `hybrid` or that of `attend`. Raises: Unsupported."""
     how, on = (problem, embedding, table, dims), {"target": target, "sms": sms, **options}
-    may = capability(target) == WARPGROUPS_ON and embedding.keys and takes(problem)
+    may = capability(target) == WARPGROUPS_ON and embedding.keys and takes(problem, sms)
     before = may and fastest(problem, dims, sms)[0]
     return combined(problem, *(hybrid(*how, **on) if before else (attend(*how, **on),)))
 

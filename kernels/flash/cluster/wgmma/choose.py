@@ -12,7 +12,7 @@ from ....constants import OPT_IN_SHARED_LIMIT
 from ....device.wgmma import ROWS
 from ....version import MOST_BLOCKS, Problem
 from ..card import RESIDENT, SMS, resident
-from ..shape import GROUP, MAX_CLUSTER, width_of
+from ..shape import GROUP, width_of
 from .shape import KEYS, MAX_WIDTH, Shape
 
 QUERIES = (8, 16, 24, 32, 40, 48, 64)
@@ -50,14 +50,14 @@ def streams(problem: Problem) -> bool:
     return problem.batch * problem.kv_heads <= MOST_BLOCKS["z"] and (tiles == 1 or part_floats <= MOST_PART_FLOATS)
 
 
-def takes(problem: Problem) -> bool:
-    """Whether tiles of 64 keys pay off, and slices of a cluster cover the head dim, or it may stream."""
-    return problem.seq_k > KEYS // 2 and (problem.hdim <= MAX_CLUSTER * MAX_WIDTH or streams(problem))
+def takes(problem: Problem, sms: int = SMS) -> bool:
+    """Whether tiles of 64 keys pay off, and a card with `sms` SMs has a shape."""
+    return problem.seq_k > KEYS // 2 and any(shapes(problem, sms))
 
 
 def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, sms: int = SMS) -> float:
     """Of the launch that attends to the keys in these parts, and of the one that combines them."""
-    width, slots = shape.width, resident(shape.cluster, sms) // shape.cluster
+    width, slots = shape.width, max(resident(shape.cluster, sms) // shape.cluster, 1)
     if shape.streams:  # two blocks share an SM, and its time
         width *= -(-problem.hdim // (STREAM_WIDTH * shape.cluster))
     embedded = min(-(-embedded_dim // (GROUP * shape.cluster)) * GROUP, width)
@@ -82,7 +82,7 @@ def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, sms: 
 def shapes(problem: Problem, sms: int) -> Iterator[tuple[Shape, int]]:
     """Those that hold the head dim, or stream it, with the parts of the keys that fill one or two waves."""
     tiles, heads = -(-problem.seq_k // KEYS), problem.batch * problem.heads
-    for cluster in RESIDENT:
+    for cluster in (size for size in RESIDENT if resident(size, sms) or size == 1):
         width = width_of(problem.hdim, cluster, ROWS)
         made = [Shape(cluster, queries, width, 1 if width == ROWS else 2) for queries in QUERIES if width <= MAX_WIDTH]
         fitting = [shape for shape in made if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
