@@ -209,7 +209,7 @@ def hazards(e: Evidence, version: Version) -> Table:
     return Table(
         ("hazard", "kernel", "place", "why", "head dim", "seen on the GPU by"),
         rows,
-        caption="The emulator sees exactly what is declared; a check that sees another fails, as does one that misses one.",
+        caption="The emulator sees exactly what is declared: a check that sees more or less fails.",
     )
 
 
