@@ -62,7 +62,7 @@ def decode_time(e: Evidence) -> Plot | Missing:
         return Missing.study(STUDY)
     frame = pd.DataFrame(rows, columns=["dtype", "series", "version", "keys", "us", "low", "high"])
     ceilings = e.gpu["ceilings"]
-    title = "Rotating raw keys is free in float32, cheap in float16"
+    title = "Rotating raw keys is nearly free in float32, cheap in float16"
     with canvas(title, rows=3, height=7, width=NARROW, sharex=True, height_ratios=(3, 3, 2)) as (figure, axes):
         for axis, dtype in zip(axes, DTYPES):
             mine, size = frame[frame["dtype"] == dtype], 4 if dtype == "float32" else 2

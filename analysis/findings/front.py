@@ -14,8 +14,8 @@ from .v8 import FULL, HYBRID, over
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
-@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** With equal loads the fused V5 takes
-{v5:slower} longer. By the authors' own times it also loses at this head dim.""")
+@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where both load four floats, the fused
+V5 takes {v5:slower} longer at their shapes. The authors' own times for the two kernels say the same.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
     return numbers(v5=v5.at(MAIN.hdim)), checks(
@@ -34,8 +34,8 @@ def wave(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("front-v8", """**[RoPE can be fused.](v8.html)** In our V8 blocks share the head dim. With the same attention,
-fused is {fused:.1} as fast as separate; less if all dims are rotated.""")
+@finding("front-v8", """**[RoPE can be fused.](v8.html)** In V8, our kernel, a group of blocks splits the head dim. It
+is {fused:.1} as fast as separate kernels with the same attention; less if all dims are rotated.""")
 def v8(e: Evidence) -> Says:
     fused, hybrid = over(e, SEPARATE_V8, MAIN), over(e, HYBRID, MAIN)
     full = e.speedup(FULL, over=SEPARATE_V8, study="beyond", hdim=MAIN.hdim, heads=MAIN.heads, rotary="full")

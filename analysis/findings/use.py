@@ -35,8 +35,8 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
 
 
 @finding("use-overhead", """Called with its defaults, the op takes up to {added:.0} more of the host's time than a bare
-launch of its kernel, and up to {maps:.0} more for a long prompt in float32, for which it describes each tensor to the
-card. In a graph it adds nothing.""")
+launch of its kernel, and up to {maps:.0} more for a long prompt in float32, for which it builds a descriptor of each
+tensor. In a graph it adds nothing.""")
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
     for row in op_rows(e, "op_time"):

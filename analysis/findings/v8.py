@@ -6,10 +6,12 @@ from dataclasses import replace
 from kernels import VERSIONS, Problem
 
 from ..evidence import Estimates, Evidence, NotMeasured
+from ..evidence.interval import TIE
 from ..measure.studies import FUSIONS, MAIN
+from ..models.advice import shares_keys
 from ..models.rivals import BEYOND, V8, floor, rivals
 from ..record.text import number
-from . import Says, checks, faster, finding, not_faster, not_slower, numbers, of_values, slower
+from . import Says, checks, faster, finding, not_slower, numbers, of_values, slower
 from .common import times
 
 FULL, HYBRID, SEPARATE = FUSIONS
@@ -32,9 +34,9 @@ def tiles(e: Evidence) -> Says:
     )
 
 
-@finding("v8-costs", """The whole call takes {v8}, where copies and products alone would take {floor}. The same kernel
-without RoPE takes {plain}, so the rotations, on which the documents gave up, cost little. Rotating all dims costs more:
-then it takes {full}.""")
+@finding("v8-costs", """The whole call takes {v8}, where copies from the L2 cache and products on tensor cores alone
+would take {floor}. The same kernel without RoPE takes {plain}, so the rotations, on which the documents gave up, cost
+little. Rotating all dims costs more: then it takes {full}.""")
 def costs(e: Evidence) -> Says:
     rotated = replace(MAIN, rotary_dim=MAIN.hdim)
     asked = ((V8, "beyond", MAIN), ("attention_v8", "embeddings", PLAIN), (V8, "embeddings", rotated))
@@ -72,8 +74,14 @@ def worth(e: Evidence) -> Says:
     return numbers(), checks(not_slower(over(e, HYBRID, *few)), faster(over(e, SEPARATE, *few)))
 
 
-@finding("v8-loses", """From 2,048 tokens on V8 takes up to {most:slower} longer than the hybrid, since each of its many
-tiles rotates all keys again.""")
+@finding("v8-loses", """Each tile rotates all keys again, and a long sequence has many tiles. The hybrid wins from
+{first} tokens on, where heads have keys of their own. V8 then takes up to {most:slower} longer.""")
 def loses(e: Evidence) -> Says:
-    long = over(e, HYBRID, *(problem for problem in BEYOND if problem.seq_q >= 2048))
-    return numbers(most=long.slowest), checks(slower(long.slowest), not_faster(long))
+    own = [problem for problem in e.study("map").problems("rope") if not shares_keys(problem)]
+    gain = e.speedup(V8, over=HYBRID, study="map", problem=own).known
+    lost = [problem for problem, each in gain.items() if each.value < 1 / TIE]
+    if not lost:
+        raise NotMeasured("V8 loses to the hybrid nowhere")
+    first = min(problem.seq_q for problem in lost)
+    few = gain.at(*(problem for problem in gain if problem.seq_q < first))
+    return numbers(first=first, most=gain.slowest), checks(slower(gain.slowest), not_slower(few), first > 64)
