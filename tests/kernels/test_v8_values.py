@@ -19,6 +19,7 @@ from kernels.runtime.emulator import run
 from tests.sampling import swept
 
 LARGEST, INFINITY, NAN = 3.4028234663852886e38, np.inf, np.nan
+ONE_TILE = wgmma.Shape(1, 8, 64, 1)  # few queries, whose tiles of keys have accumulators of their own
 SHAPES = {"wgmma": wgmma.Shape(2, 16, 64, 1), "mma": mma.Shape(2, 16, 32, 64, 2, 4), "portable": None}
 # A subnormal V loses what lies below 2^-136: its high part has that grid, and tensor cores ignore the bits that are
 # left, half of it at most. Sums of weights times values are below the result by the greatest weight, 2^-7 for 70 keys;
@@ -149,8 +150,7 @@ def test_weights_that_rounding_would_take_one_by_one_are_summed(core: str, added
     """The other keys weigh so little that `added` of them do not change a sum of weights."""
     problem, inputs, whole = with_one_key_that_dominates(2048, 2.0**-26 / added)
     assert 1.0 - whole > 7 * UNIT  # what would be lost
-    launch = CORES[core].attend(problem)
-    assert core == "mma" or launch.shape.per_tile_accumulator
+    launch = CORES[core].attend(problem, shape=ONE_TILE if core == "wgmma" else None)
     np.testing.assert_allclose(run(plan(problem, launch), inputs).out, whole, rtol=4 * UNIT, atol=0)
 
 
@@ -172,7 +172,5 @@ def test_a_subnormal_value_keeps_its_bits_beside_many_keys_that_weigh_nothing() 
     """With few queries. A weight of one over 20,000 would leave a multiple of 2^-134 of it."""
     problem, inputs, _ = with_one_key_that_dominates(20_000, 1e-30)
     inputs["v"][..., 0, :] = np.arange(1, 32, 2, dtype=np.float32) * 2.0**-136
-    launch = wgmma.attend(problem)
-    assert launch.shape.per_tile_accumulator
-    out = run(plan(problem, launch), inputs).out.reshape(8, 16)
+    out = run(plan(problem, wgmma.attend(problem, shape=ONE_TILE)), inputs).out.reshape(8, 16)
     np.testing.assert_allclose(out, np.broadcast_to(inputs["v"][0, 0, 0], out.shape), rtol=0, atol=LOST / 64)
