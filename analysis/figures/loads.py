@@ -54,7 +54,7 @@ def loads(e: Evidence) -> Plot:
         "Fused sinusoidal V5 over separate kernels; above 1 V5 is faster. In the upper panel the times of V5 and of "
         "the kernels that load four come from one program of the authors.",
         "Bars of V5's speedup at three head dims in two panels. Over kernels that load one float it is well above 1, "
-        "over kernels that load four at or below 1.",
+        "over kernels that load four near 1 or below.",
         frame,
         measured(e, "log") + published_on("sinusoidal"),
     )

@@ -34,7 +34,8 @@ def by_shape(e: Evidence) -> Table | Missing:
     caption = (
         f"On how many of the timed shapes fusing wins, ties (within 3 %) or loses, {e.card}. Not fused: the faster of "
         "a hybrid and separate kernels with the same attention; queries are those of a head. Decode: up to 8 queries "
-        "and raw keys; the rival's keys are rotated already, so a tie means that RoPE is free."
+        "and raw keys; a tie with rotated keys means that RoPE is free. The first row has single queries, too: there "
+        "the rivals rotate the whole cache in each call."
     )
     header = ("your call", "so", *COUNTS)
     source = measured(e, "map", "split_keys", "half_prompts")
