@@ -70,8 +70,9 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
     ]
     header = ("problem", "rope_attention, µs", "fastest other, µs", "speedup")
     caption = (
-        f"Time of one call on the GPU alone, {e.card}, float32, tensors in the L2 cache if they fit. The smallest speedup "
-        f"comes first, with the 95 % interval {e.covers()}. B batch, H heads, S queries and keys, D head dim, R rotated dims. Where nothing is named, "
+        f"Time of one call on the GPU alone, {e.card}, float32, tensors in the L2 cache if they fit. The smallest "
+        f"speedup comes first, with the 95 % interval {e.covers()}. B batch, H heads, S queries and keys, D head dim, "
+        "R rotated dims. Where nothing is named, "
         f"rope_attention runs rope_v8, and the fastest other with a right result is: {VERSIONS[usual].title}."
     )
     return Table(header, rows, header[1:], caption, source=measured(e, *MEASURED_IN))
