@@ -67,7 +67,7 @@ def fusing(e: Evidence) -> Plot:
     return Plot(
         "front",
         figure,
-        f"Head dim {MAIN.hdim}, *their shapes*, the GPU alone. Measured V5 is over separate kernels with float4 loads, "
+        f"Head dim {MAIN.hdim}, their shapes, the GPU alone. Measured V5 is over separate kernels with float4 loads, "
         "V7 over the authors' separate kernels, and V8, which is ours, over separate kernels with V8's attention.",
         "Bars of speedups over separate kernels in three pairs, published and measured. Sinusoidal V5 and RoPE V7 are "
         "published above 1 and measured below; full RoPE fusion is published below 1 and measured above.",

@@ -15,7 +15,7 @@ SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
 @finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where both load four floats, the fused
-V5 takes {v5:slower} longer at their shapes. The authors' own times for the two kernels say the same.""")
+V5 takes {v5:slower} longer. The authors' own times agree.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
     return numbers(v5=v5.at(MAIN.hdim)), checks(
