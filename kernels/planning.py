@@ -51,6 +51,12 @@ def require_one_sequence(problem: Problem) -> None:
     require(elements <= MOST_ELEMENTS, "batch", elements, MOST_ELEMENTS, template)
 
 
+def require_raw_keys(problem: Problem) -> None:
+    """Raise Unsupported for a cache of rotated keys, or for queries before the first key."""
+    require(problem.cache == "none", "cache", problem.cache, "none")
+    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
+
+
 def require_full_rotation(problem: Problem) -> None:
     """Raise Unsupported for a partial rotation: the log's first RoPE kernels rotate every dim."""
     template = "rotary_dim is {needed} and hdim {allowed}; this version rotates all dims"

@@ -7,6 +7,7 @@ import numpy as np
 
 from ...constants import MUST_BE, require
 from ...limits import EMULATED_TARGET, capability, limits_of
+from ...planning import require_raw_keys
 from ...version import Kernel, Plan, Problem, Unsupported
 from ..cluster.wgmma.choose import fastest, takes
 from ..decode.choose import OVERLAP_SINCE, splits_of
@@ -83,9 +84,10 @@ def shape_of(
 
 
 def pays(shape: ChunkShape, heads: int, rows: int, seq_q: int, seq_k: int, sms: int) -> bool:
-    """Whether a call is faster than on V8, whose clusters walk all keys: few tiles of rows, and many keys for each.
+    """Whether a call is faster than on a V8 whose clusters walk all keys: few tiles of rows, and many keys for each.
 
-    Measured on an H100, 36 shapes of 9 to 512 queries; `heads` and `rows` as in `shape_of`.
+    Measured on an H100, 36 shapes of 9 to 512 queries; `heads` and `rows` as in `shape_of`. Where V8 splits keys, too,
+    `chosen` asks for more.
     """
     splits, _ = splits_of(shape, heads * -(-rows // shape.rows), seq_k, sms)
     return splits >= LEAST_SPLITS and seq_k >= max(LEAST_CHUNK_KEYS, LEAST_RATIO * seq_q)
@@ -96,20 +98,23 @@ def chosen(
     batch: int, heads: int, kv_heads: int, seq_q: int, seq_k: int, sms: int,
 ) -> ChunkShape | None:  # fmt: skip
     """The kernel for a call where it pays, or V8 has none as sequences have lengths of their own; else None."""
-    problem = Problem("rope", batch, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim)
-    rows, heads = heads // kv_heads * seq_q, batch * kv_heads
+    rows, shared = heads // kv_heads * seq_q, batch * kv_heads
     try:
         require_chunk(dtype, hdim, rotary_dim, half_split, target)
-        shape = shape_of(hdim, rows, embedding, half_split, target, heads, seq_k, sms)
+        shape = shape_of(hdim, rows, embedding, half_split, target, shared, seq_k, sms)
     except Unsupported:
         return None
-    paying = pays(shape, heads, rows, seq_q, seq_k, sms)
-    if paying and target == "sm_90" and takes(problem, sms):  # where V8 splits keys, too
-        tiles = heads * -(-rows // shape.rows)
+    if by_length:
+        return shape
+    if not pays(shape, shared, rows, seq_q, seq_k, sms):
+        return None
+    problem = Problem("rope", batch, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim)
+    if target == "sm_90" and takes(problem, sms):  # where V8 splits keys, too
+        tiles = shared * -(-rows // shape.rows)
         splits, keys = splits_of(shape, tiles, seq_k, sms)
         cycles = STARTED + ROW * -(-tiles * splits // sms) * keys * (shape.rows + KEY_COST) * hdim
-        paying = cycles < fastest(problem, rotary_dim, sms)[1]
-    return shape if by_length or paying else None
+        return shape if cycles < fastest(problem, rotary_dim, sms)[1] else None
+    return shape
 
 
 def chunk_plan(
@@ -127,8 +132,7 @@ def chunk_plan(
     batch, heads, seq_q, hdim = problem.q_shape
     kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
     require_chunk(problem.dtype, hdim, rotary_dim, half_split, target)
-    require(problem.cache == "none", "cache", problem.cache, "none")
-    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
+    require_raw_keys(problem)
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
     where = batch * kv_heads, problem.seq_k, sms
     shape = shape_of(hdim, heads // kv_heads * seq_q, embedding, half_split and rotary_dim > 0, target, *where)

@@ -7,6 +7,7 @@ from numba import cuda, float32, uint32
 
 from ...constants import MUST_BE, require
 from ...device.vector import advance, ld2, ld4, make_float4
+from ...planning import require_raw_keys
 from ...version import Problem
 
 MOST_POSITIONS = 2**20  # up to here angles are as exact as float32 arithmetic with exact tables
@@ -100,8 +101,7 @@ def require_problem(problem: Problem, family: str) -> None:
     require(problem.family == family, "family", problem.family, family)
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
     require(problem.hdim % 4 == 0, "hdim", problem.hdim, "a multiple of 4", MUST_BE)
-    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
-    require(problem.cache == "none", "cache", problem.cache, "none")
+    require_raw_keys(problem)
     if family in ("rope", "sinusoidal"):
         positions = max(problem.seq_k, problem.q_offset + problem.seq_q)
         template = "positions go up to {needed:,}; angles are exact up to {allowed:,}"

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...checking.reference import alibi_slopes
-from ...constants import FREQUENCY_BASE, MUST_BE, require
+from ...constants import FREQUENCY_BASE
 from ...limits import EMULATED_TARGET
+from ...planning import require_raw_keys
 from ...rope.v8 import rates_of_turning
 from ...version import Buffer, Kernel, Launch, Plan, Problem
 from ..args import Sizes
@@ -116,8 +117,7 @@ def decode_plan(
     batch, heads, seq_q, hdim = problem.q_shape
     kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
     require_decode(problem.dtype, hdim, seq_q, rotary_dim, half_split, target)
-    require(problem.cache == "none", "cache", problem.cache, "none")
-    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
+    require_raw_keys(problem)
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
     rows = heads // kv_heads * seq_q
     shape = replace(shape_of(problem.dtype, hdim, rows, embedding, half_split and rotary_dim > 0, target), **fields)

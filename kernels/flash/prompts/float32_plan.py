@@ -7,6 +7,7 @@ import numpy as np
 
 from ...constants import MUST_BE, require
 from ...limits import EMULATED_TARGET
+from ...planning import require_raw_keys
 from ...tensor_map import MAP_BYTES, TensorMap
 from ...version import Buffer, Launch, Plan, Problem, Unsupported
 from ..atoms.wgmma import GROUP_ROWS
@@ -105,9 +106,8 @@ def prompt32_plan(
     """Plan a float32 prompt. Further arguments are those of `decode_plan`. Raises: Unsupported."""
     batch, heads, seq_q, hdim = problem.q_shape
     rotary_dim, kv_heads = problem.rotary_dim, problem.kv_heads
-    require(problem.cache == "none", "cache", problem.cache, "none")
+    require_raw_keys(problem)
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
-    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
     require_prompt32(problem.family, hdim, rotary_dim, half_split, target)
     embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
     how = (batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale)
