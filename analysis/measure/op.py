@@ -1,6 +1,6 @@
 """Check and time the op of kernels/ops.py on the GPU at hand: `python -m analysis op`.
 
-    python -m analysis op                      2,000 random calls of each kind against float64, times, and stress
+    python -m analysis op          2,000 random calls of each kind against float64, times, first calls, stress
     python -m analysis op --problems 200
 
 Random calls are eager, or a captured graph that is replayed after other calls have evicted what the op caches. Called
@@ -13,8 +13,13 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import math
+import os
 import random
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +35,8 @@ from kernels.runtime.gpu import Program, device_target
 
 from ..errors import DataError
 from ..record import cards
+from ..record.files import ROOT
+from ..record.problems import problem_columns
 from .machine import warm_up
 from .on_gpu import Row
 from .op_calls import DTYPES, FUNCTIONS, Call, decode_call, drawn, judge, long_call, prompt_call, tensors
@@ -51,6 +58,13 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {}, {"interleaved": False}, {"layout": "transposed"}, {"layout": "cache"}, {"mode": "rates_positions"},
     {"mode": "tables"},
 )  # fmt: skip
+FIRST_CALLS = (
+    *(Problem("rope", 1, 32, 8, 1, 4096, 128, 128, dtype) for dtype in DTYPES[:2]),
+    Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, "bfloat16", causal=True),
+    Problem("rope", 1, 8, 8, 2048, 2048, 128, 128),
+    MAIN,
+)
+FIRST_REPETITIONS = 3
 STREAM_CALLS, REPLAYS, TOGETHER = 10_000, 2_000, 10
 SHAPES = ((1, 32, 8, 1, 4096, 128), (2, 8, 8, 4, 900, 64))  # batch, heads, KV heads, queries, keys, head dim
 STRESSED = tuple(
@@ -157,6 +171,20 @@ def time_op(send: Connection) -> None:
                 for timer, timing in (("device_warm", device_warm(program)), ("host_loop", host_loop(run))):
                     own = {"what": what, "timer": timer, "repetition": repetition, "status": "ok"}
                     send.send(("row", {**call.columns(target), **own, **vars(timing)}))
+
+
+def first_calls(send: Connection) -> None:
+    """Body of a measuring process: rows of calls in fresh processes, of which the second finds the kernels on disk."""
+    for repetition, problem in itertools.product(range(1, FIRST_REPETITIONS + 1), FIRST_CALLS):
+        program = [sys.executable, "-m", "analysis.measure.first_call", json.dumps(problem_columns(problem))]
+        with tempfile.TemporaryDirectory() as folder:
+            here = {**os.environ, "FUSED_PE_CACHE": folder}
+            for timers in (("first_call", "second_call"), ("first_call_cached",)):
+                done = subprocess.run(program, cwd=ROOT, env=here, stdout=subprocess.PIPE, check=True)
+                for timer, us in zip(timers, json.loads(done.stdout)):
+                    own = {"what": "op", "timer": timer, "repetition": repetition, "status": "ok"}
+                    columns = Call(problem).columns(device_target())
+                    send.send(("row", {**columns, **own, **vars(summarise([us]))}))
 
 
 # ---------------------------------------------------------------- under stress
@@ -312,6 +340,7 @@ def works(count: int) -> dict[str, Work]:
         "op_decode": Work(lambda target: drawn(43, count, target, 90, decode_call), count, 43),
         "op_prompts": Work(lambda target: drawn(43, count, target, 90, prompt_call), count, 43),
         "op_stress": Work(lambda target: list(STRESSED), body=stress),
+        "op_first": Work(lambda target: [], body=first_calls),  # in each process the kernels are compiled anew
     }
 
 

@@ -410,7 +410,7 @@ def _studies() -> Iterator[Study]:
 
 
 STUDIES = {study.name: study for study in _studies()}
-OP = ("op_problems", "op_time", "op_decode", "op_prompts", "op_stress")  # what `python -m analysis op` runs
+OP = ("op_problems", "op_time", "op_decode", "op_prompts", "op_stress", "op_first")  # what `python -m analysis op` runs
 OTHER_RUNS = ("sanitizers", "counters", *OP)  # what else stands in run.json
 
 

@@ -244,7 +244,7 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
     ),
     "op": (
         _RUN,
-        text("study", "op_time, op_compile, op_classes, op_stress or op_sanitize"),
+        text("study", "op_time, op_first, op_compile, op_classes, op_stress or op_sanitize"),
         text(
             "what", "op_time: op, op_out (writes to `out=`) or launch (that of the version, prepared); op_compile: "
             "import, first_call_cold (nothing cached), first_call_cached (on disk) or second_call; op_classes: decode "
@@ -253,7 +253,10 @@ SCHEMAS: dict[str, tuple[Column, ...]] = {
         ),
         text("model", "model whose attention it is", True),
         _OP_FAMILY, *optional(*PROBLEM, *_OP_OPTIONS),
-        text("timer", "device_warm (see timings), or host_loop: the host's part of queued calls", True),
+        text(
+            "timer", "device_warm (see timings); host_loop: the host's part of queued calls; op_first: first_call of "
+            "a process with nothing cached, second_call there, first_call_cached of the next process", True,
+        ),
         integer("repetition", "which turn, from 1; each times all in an order of its own", True),
         integer("n", "samples, calls or planned problems", True),
         _P20, _MEDIAN, _P80,

@@ -1,20 +1,24 @@
 """The study of the op: every rule finds what it is for, no call is lost, and a right op passes."""
 
+import json
 import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from analysis.evidence.current import today
 from analysis.measure import op, op_calls, run
 from analysis.measure.op_calls import Call, Given, drawn, expected, judge, tensors
 from analysis.measure.workers import Hang, MeasureError, Worker
 from analysis.record import rows
+from analysis.record.problems import problem_of
 from kernels import Problem, Unsupported, ops
 from tests.measure.stub_card import CARD, compilers
 
@@ -179,6 +183,24 @@ def test_every_call_gets_a_row_and_a_stopped_run_goes_on(monkeypatch: pytest.Mon
     assert list(first["status"])[:4] == ["fell_back", "hang", "fell_back", "error"]
     assert first["reason"][3] == "an illegal memory access" and first["max_abs_err"].notna().sum() == 4
     assert len(rows(tmp_path, "op")) == 1
+
+
+def test_first_calls_begin_with_an_empty_cache_that_the_next_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(program: list[str], env: dict[str, str], **options: Any) -> Any:
+        kept = Path(env["FUSED_PE_CACHE"])
+        first = not (kept / "kernel").exists()
+        (kept / "kernel").touch()
+        return SimpleNamespace(stdout=json.dumps([Problem(**json.loads(program[-1])).hdim, 2] if first else [1, 2]))
+
+    sent: list[Any] = []
+    monkeypatch.setattr(op.subprocess, "run", play)
+    monkeypatch.setattr(op, "device_target", lambda: "sm_90")
+    op.first_calls(SimpleNamespace(send=sent.append))  # type: ignore[arg-type]
+    found = {(problem_of(row), row["timer"], row["repetition"]): row["median_us"] for _, row in sent}
+    assert len(found) == len(sent) and {problem for problem, _, _ in found} == set(op.FIRST_CALLS)
+    for (problem, timer, _), us in found.items():
+        assert us == {"first_call": problem.hdim, "second_call": 2, "first_call_cached": 1}[timer]
+    assert all(row["source_hash"] == today(row["version"]) != "" for _, row in sent)
 
 
 def test_decode_calls_have_every_dtype_and_lengths_and_pytorchs_path_breaks_no_rule_in_any() -> None:
