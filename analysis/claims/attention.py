@@ -1,8 +1,8 @@
 """What the documents claim of attention without an embedding, and what decides it."""
 
 from ..evidence import Estimates, Evidence, said, stated
-from .claim import ROPE_LOG, SUMMARY, WRITE_UP, Tests, claim, closes, effect, headline, speed
-from .measures import FIXED, ONLINE, SEPARATE, busiest_memory_percent, fp32_percent
+from .claim import Tests, cause, closes, count, effect, headline, number, speed, universal
+from .measures import FIXED, FLOAT4, ONLINE, SCALAR, SEPARATE, busiest_memory_percent, fp32_percent, over
 
 BASELINE, TWO_PASS, TENSOR_V2 = "attention_baseline", "attention_two_pass_float4", "attention_tensor_core_v2"
 DIMS = (512, 2048, 4096, 8192)  # head dims that a time is printed for
@@ -16,10 +16,10 @@ def filled_over(
     return both.tflops(version, study=many, hdim=hdim) / both.tflops(version, study=few, hdim=hdim)
 
 
-@claim(
-    "number",
+@number(
     "1.48x-2.02x speedup",
-    {SUMMARY: "What We Achieved, lines 6-9; Final Recommendation, line 255", ROPE_LOG: "Starting Point, line 8"},
+    summary="What We Achieved, lines 6-9; Final Recommendation, line 255",
+    rope_log="Starting Point, line 8",
 )
 def a01(e: Evidence) -> Tests:
     """The online-softmax kernel is 1.91, 2.02, 1.48 and 1.03 times as fast as the baseline at head dim 512, 2048, 4096
@@ -27,23 +27,18 @@ def a01(e: Evidence) -> Tests:
     yield speed(e, ONLINE, BASELINE, DIMS, published=("N215", "N218", "N221", "N224"))
 
 
-@claim(
-    "cause",
+@cause(
     "Online softmax with K/V tiling",
-    {
-        SUMMARY: "Key Optimizations That Worked, line 12; Final Recommendation, lines 252-253",
-        WRITE_UP: "Understanding the Baseline, line 38",
-    },
+    summary="Key Optimizations That Worked, line 12; Final Recommendation, lines 252-253",
+    write_up="Understanding the Baseline, line 38",
 )
 def a02(e: Evidence) -> Tests:
     """That gain comes from online softmax over tiles of 64 keys."""
     yield from closes(e, BASELINE, "attention_online_scalar", FIXED, (512, 2048, 4096))
 
 
-@claim(
-    "number",
-    "Warp-level reductions",
-    {SUMMARY: "Key Optimizations That Worked, line 13; Why Simple FP32 + Float4 Won, line 117"},
+@number(
+    "Warp-level reductions", summary="Key Optimizations That Worked, line 13; Why Simple FP32 + Float4 Won, line 117"
 )
 def a03(e: Evidence) -> Tests:
     """Warp reductions instead of atomics make maximum and sum faster, so that it shows."""
@@ -54,66 +49,56 @@ def a03(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "count",
+@count(
     "4x memory throughput per instruction",
-    {SUMMARY: "Key Optimizations That Worked, line 14; Why Simple FP32 + Float4 Won, line 116"},
+    summary="Key Optimizations That Worked, line 14; Why Simple FP32 + Float4 Won, line 116",
 )
 def a04(e: Evidence) -> Tests:
     """float4 loads give 4 times the memory throughput per instruction, and better bandwidth."""
     yield headline(
         "sectors that the same bytes of K take, scalar loads over float4",
-        e.count("sinusoidal_separate_scalar", "global.read.sectors.k_embedded", hdim=(512, 2048), launch=2)
-        / e.count("sinusoidal_separate_float4", "global.read.sectors.k_embedded", hdim=(512, 2048), launch=2),
+        over(e.count, SCALAR, FLOAT4, "global.read.sectors.k_embedded", hdim=(512, 2048), launch=2),
         equals="N264",
     )
 
 
-@claim(
-    "universal",
+@universal(
     "Good L1 cache utilization",
-    {SUMMARY: "Key Optimizations That Worked, line 15; Why Simple FP32 + Float4 Won, line 118"},
+    summary="Key Optimizations That Worked, line 15; Why Simple FP32 + Float4 Won, line 118",
 )
 def a05(e: Evidence) -> Tests:
     """Memory accesses are coalesced, so that the L1 cache is used well."""
     yield headline("L1 hit rate", e.counter(ONLINE, "l1tex__t_sector_hit_rate.pct", hdim=DIMS), least=50, unit="%")
 
 
-@claim(
-    "universal", "All tests passing", {SUMMARY: "Repository Files, lines 226-229; Final Recommendation, lines 252-258"}
-)
+@universal("All tests passing", summary="Repository Files, lines 226-229; Final Recommendation, lines 252-258")
 def a06(e: Evidence) -> Tests:
     """The best version, called fixed, passes all tests, is numerically stable and ready for production."""
     yield headline("share of outputs that are not a number", e.nan_share(ONLINE, hdim=DIMS), equals=0, unit="")
 
 
-@claim(
-    "universal",
-    "BEST VERSION",
-    {SUMMARY: "What We Achieved, line 5; Repository Files, line 226; Final Recommendation, line 252"},
+@universal(
+    "BEST VERSION", summary="What We Achieved, line 5; Repository Files, line 226; Final Recommendation, line 252"
 )
 def a07(e: Evidence) -> Tests:
     """attention_kernel.cu, the online kernel, is the fastest version and the one to use."""
     yield headline("share of its outputs that are not a number", e.nan_share(ONLINE, hdim=DIMS), equals=0, unit="")
 
 
-@claim("universal", "same kernel, standalone file", {SUMMARY: "Alternative Implementations, line 238"})
+@universal("same kernel, standalone file", summary="Alternative Implementations, line 238")
 def a08(e: Evidence) -> Tests:
     """attention_kernel_large_dims.cu is the same kernel in a file of its own."""
     yield headline(
         "instructions at hdim 2048, over those of the online kernel",
-        {
-            v: e.count(TWO_PASS, v, hdim=2048) / e.count(ONLINE, v, hdim=2048)
-            for v in ("barriers", "inst.st.global", "inst.ld.global")
-        },
+        {v: over(e.count, TWO_PASS, ONLINE, v, hdim=2048) for v in ("barriers", "inst.st.global", "inst.ld.global")},
         equals=1,
     )
 
 
-@claim(
-    "universal",
+@universal(
     "severely memory-bound",
-    {SUMMARY: "The Fundamental Bottleneck, lines 22-33", WRITE_UP: "Understanding the Baseline, lines 24-36"},
+    summary="The Fundamental Bottleneck, lines 22-33",
+    write_up="Understanding the Baseline, lines 24-36",
     contradicts=("E-12",),
 )
 def a09(e: Evidence) -> Tests:
@@ -127,7 +112,7 @@ def a09(e: Evidence) -> Tests:
     )
 
 
-@claim("count", "Only 4.7%", {SUMMARY: "Memory Bandwidth Utilization, lines 37-39"}, contradicts=("A-12",))
+@count("Only 4.7%", summary="Memory Bandwidth Utilization, lines 37-39", contradicts=("A-12",))
 def a10(e: Evidence) -> Tests:
     """Only 4.7 % of the memory bandwidth is used, 93 of 2000 GB/s."""
     yield headline(
@@ -139,20 +124,16 @@ def a10(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "cause",
+@cause(
     "Low GPU occupancy (only 16-256 blocks)",
-    {SUMMARY: "Why Low Utilization?, lines 41-45; Understand Your Workload, lines 172-175"},
+    summary="Why Low Utilization?, lines 41-45; Understand Your Workload, lines 172-175",
 )
 def a11(e: Evidence) -> Tests:
     """Utilisation is low because there are only 16 to 256 blocks, K and V are read once per query, and a large head dim
     does not fit the cache."""
     yield headline(
         "rate with 16 to 32 times the blocks over that with those of the documents",
-        {
-            FIXED: filled_over(e, FIXED, (512, 2048)),
-            TWO_PASS: filled_over(e, TWO_PASS, (8192,), "controlled", "log"),
-        },
+        {FIXED: filled_over(e, FIXED, (512, 2048)), TWO_PASS: filled_over(e, TWO_PASS, (8192,), "controlled", "log")},
         least=2,
     )
     yield effect(
@@ -163,7 +144,7 @@ def a11(e: Evidence) -> Tests:
     )
 
 
-@claim("cause", "performance cliff at hdim=8192", {WRITE_UP: "Understanding the Baseline, line 47"})
+@cause("performance cliff at hdim=8192", write_up="Understanding the Baseline, line 47")
 def a12(e: Evidence) -> Tests:
     """At head dim 8192 performance falls off a cliff, because K and V (1 MB) exceed the L2 cache and are fetched from
     DRAM again and again, at 87 of 360 GB/s."""
@@ -184,7 +165,7 @@ def a12(e: Evidence) -> Tests:
     )
 
 
-@claim("count", "Best", {WRITE_UP: "Understanding the Baseline, table, lines 42-45"}, contradicts=("A-14",))
+@count("Best", write_up="Understanding the Baseline, table, lines 42-45", contradicts=("A-14",))
 def a13(e: Evidence) -> Tests:
     """The kernel reaches 2.16, 2.51, 4.26 and 0.69 TFLOPS at head dim 512, 2048, 4096 and 8192, best at 4096."""
     yield headline(
@@ -196,7 +177,7 @@ def a13(e: Evidence) -> Tests:
     )
 
 
-@claim("count", "0.76-0.86 TFLOPS", {SUMMARY: "Tensor Cores, line 54; Why Simple FP32 + Float4 Won, line 122"})
+@count("0.76-0.86 TFLOPS", summary="Tensor Cores, line 54; Why Simple FP32 + Float4 Won, line 122")
 def a14(e: Evidence) -> Tests:
     """The simple FP32 kernel with float4 loads reaches 0.76 to 0.86 TFLOPS up to head dim 2048."""
     yield headline(
@@ -208,16 +189,15 @@ def a14(e: Evidence) -> Tests:
     )
 
 
-@claim("number", "3-4x SLOWER", {SUMMARY: "Tensor Cores, lines 51-54; Repository Files, line 241"})
+@number("3-4x SLOWER", summary="Tensor Cores, lines 51-54; Repository Files, line 241")
 def a15(e: Evidence) -> Tests:
     """The FP16 tensor-core version takes 3 to 4 times as long."""
     yield speed(e, TENSOR_V2, TWO_PASS, DIMS, published_range=("N243", "N242"))
 
 
-@claim(
-    "cause",
+@cause(
     "conversion overhead",
-    {SUMMARY: "Tensor Cores, lines 57-59; Conversions are Expensive, lines 177-180; Repository Files, line 241"},
+    summary="Tensor Cores, lines 57-59; Conversions are Expensive, lines 177-180; Repository Files, line 241",
 )
 def a16(e: Evidence) -> Tests:
     """It is slower because of conversions between FP32 and FP16, the traffic of its tiles, and the latency of shared
@@ -225,10 +205,10 @@ def a16(e: Evidence) -> Tests:
     yield from closes(e, TENSOR_V2, "attention_tensor_core_v2_float_tiles", TWO_PASS, DIMS)
 
 
-@claim(
-    "universal",
+@universal(
     "tensor cores, fancy math tricks, and compute optimizations won't help",
-    {SUMMARY: "Tensor Cores, lesson, lines 62-66", WRITE_UP: "Understanding the Baseline, line 36"},
+    summary="Tensor Cores, lesson, lines 62-66",
+    write_up="Understanding the Baseline, line 36",
     contradicts=("E-14",),
 )
 def a17(e: Evidence) -> Tests:
@@ -248,10 +228,9 @@ def a17(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "universal",
+@universal(
     "Can't cache K/V for large hdim",
-    {SUMMARY: "Multi-Query with Shared Memory Caching, lines 72-88; Repository Files, line 242"},
+    summary="Multi-Query with Shared Memory Caching, lines 72-88; Repository Files, line 242",
 )
 def a18(e: Evidence) -> Tests:
     """K, and V, cannot be cached in shared memory for several queries, since at most 11, 2 and 0 keys fit at head dim
@@ -264,14 +243,11 @@ def a18(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "universal",
+@universal(
     "not negotiable",
-    {
-        SUMMARY: "Hardware Constraints are Hard, line 168; Multi-Query with Shared Memory Caching, line 74",
-        ROPE_LOG: "V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212",
-        WRITE_UP: "V3-V6: More Optimizations, line 207",
-    },
+    summary="Hardware Constraints are Hard, line 168; Multi-Query with Shared Memory Caching, line 74",
+    rope_log="V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212",
+    write_up="V3-V6: More Optimizations, line 207",
 )
 def a19(e: Evidence) -> Tests:
     """48 KB of shared memory is a hard limit."""
@@ -285,10 +261,9 @@ def a19(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "universal",
+@universal(
     "Double buffering doubles memory requirements",
-    {SUMMARY: "cp.async + Double Buffering, lines 90-95; Repository Files, line 243"},
+    summary="cp.async + Double Buffering, lines 90-95; Repository Files, line 243",
 )
 def a20(e: Evidence) -> Tests:
     """Double buffering with cp.async needs more than 128 KB of shared memory and therefore cannot fit."""
@@ -308,7 +283,7 @@ def a20(e: Evidence) -> Tests:
     )
 
 
-@claim("universal", "Incorrect results for hdim > 2048", {SUMMARY: "Register Tiling, lines 100-105"})
+@universal("Incorrect results for hdim > 2048", summary="Register Tiling, lines 100-105")
 def a21(e: Evidence) -> Tests:
     """Register tiling is wrong above head dim 2048 alone, because 256 threads with 8 registers cover 2048 elements."""
     yield headline(
@@ -321,10 +296,9 @@ def a21(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "universal",
+@universal(
     "our kernel is near-optimal for this workload",
-    {SUMMARY: "Performance vs PyTorch, lines 146-151; Compare Against PyTorch, lines 201-204"},
+    summary="Performance vs PyTorch, lines 146-151; Compare Against PyTorch, lines 201-204",
 )
 def a22(e: Evidence) -> Tests:
     """If PyTorch's attention is about as fast, the kernel is near optimal; if it is much faster, it likely tiles as
@@ -336,11 +310,7 @@ def a22(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "universal",
-    "Better GPU utilization",
-    {SUMMARY: "Increase Batch Size, lines 206-209; Final Recommendation, line 263"},
-)
+@universal("Better GPU utilization", summary="Increase Batch Size, lines 206-209; Final Recommendation, line 263")
 def a23(e: Evidence) -> Tests:
     """Larger batches and longer sequences use the GPU better."""
     yield headline(

@@ -1,6 +1,6 @@
 """What a claim is: what a document says, of which kind it is, and the tests that decide it.
 
-    @claim("number", "beats separate across all configs", {ROPE_LOG: "item 31"})
+    @number("beats separate across all configs", rope_log="item 31")
     def c18(e):
         'V7 beats separate kernels ...'
         yield speed(e, "rope_v7", "rope_separate", (128, 512, 2048), published=("N199", "N201", "N203"))
@@ -21,19 +21,23 @@ A bound is a number, an estimate, or the id of a row of data/published.csv.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..evidence import Estimate, Estimates, Evidence, Known, said
 from ..evidence.known import UNDECIDED
 from ..record.files import DataError
 from ..record.published import DOCUMENTS
+from .rule import KINDS
 
-WRITE_UP, SUMMARY, ROPE_LOG, ANALYSIS, REPORT = DOCUMENTS
+PLACES = dict(zip(("write_up", "summary", "rope_log", "analysis", "report"), DOCUMENTS))
+WRITE_UP = PLACES["write_up"]
 HEADLINE, EFFECT = "headline", "effect"
 DIRECTIONS = {"faster": math.inf, "slower": 0.0}
 UNITS = {"×": "x", "%": "of the gap"}  # what a test calls the unit of its estimates
 
-Measured = Estimates | Estimate | float | Mapping[str, Estimates] | Mapping[str, Estimate] | Mapping[str, float]
+# What a test measures; a text says why nothing that is kept decides it, and what would.
+Measured = Estimates | Estimate | float | str | Mapping[str, Estimates] | Mapping[str, Estimate] | Mapping[str, float]
 Bound = float | str | Estimate
 Hdims = int | tuple[int, ...]
 RULES = ("published", "published_range", "direction", "least", "most", "between", "equals", "part", "kind", "unit")
@@ -115,20 +119,26 @@ def _aside(test: Test) -> str:
 CLAIMS: dict[str, Claim] = {}
 
 
-def claim(
-    kind: str, quote: str, where: Mapping[str, str], contradicts: tuple[str, ...] = ()
+def _claim(
+    kind: str, quote: str, *, contradicts: tuple[str, ...] = (), **where: str
 ) -> Callable[[Callable[[Evidence], Tests]], Callable[[Evidence], Tests]]:
-    """Register a claim: its id is the function's name, a letter for its subject and a number; its docstring says it."""
+    """Register a claim: its id is the function's name, a letter for its subject and a number; its docstring says it.
+
+    `where` names documents by the keys of `PLACES`, with the places in each.
+    """
 
     def register(ask: Callable[[Evidence], Tests]) -> Callable[[Evidence], Tests]:
         id = f"{ask.__name__[0].upper()}-{ask.__name__[1:]}"
         if id in CLAIMS:
             raise ValueError(f"claim {id} is there twice")
-        places = {document: " ".join(each.split()) for document, each in where.items()}
+        places = {PLACES[document]: " ".join(each.split()) for document, each in where.items()}
         CLAIMS[id] = Claim(id, kind, " ".join((ask.__doc__ or "").split()), ask, quote, places, contradicts)
         return ask
 
     return register
+
+
+number, universal, count, cause, undecided = (partial(_claim, kind) for kind in KINDS)
 
 
 def headline(says: str, measured: Measured, **rule: Any) -> Test:
@@ -165,11 +175,6 @@ def faster(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **
 def slower(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
     """Effect: a version is slower than another."""
     return effect(f"{version} over {over}", e.speedup(version, over, hdim=hdim, **asked), most=0.97, part=part)
-
-
-def undecided(says: str, why: str) -> Test:
-    """A headline that nothing which is kept decides, and what would."""
-    return headline(says, Estimate.none(Known(UNDECIDED, why)), least=0, unit="")
 
 
 def _test(
@@ -212,5 +217,7 @@ def _places(measured: Measured, label: str = "") -> Iterator[Place]:
     elif isinstance(measured, Mapping):
         for name, some in measured.items():
             yield from _places(some, name)
+    elif isinstance(measured, str):
+        yield Place(None, label, Estimate.none(Known(UNDECIDED, measured)))
     else:
         yield Place(None, label, measured if isinstance(measured, Estimate) else Estimate.exact(measured))

@@ -3,24 +3,21 @@
 from typing import Any
 
 from ..evidence import Evidence, said
-from .claim import REPORT, Tests, claim, closes, headline, slower, speed
+from .claim import Tests, cause, closes, count, headline, number, slower, speed, universal
+from .measures import over
 
 PHASE_4, CAUSAL, ITER_1, ITER_2 = "fp16_phase4", "fp16_phase4_causal", "fp16_phase6_iter1", "fp16_phase6_iter2"
 SHAPE: dict[str, Any] = {"hdim": 64, "seq_q": 512}  # that the report times
 ABLATION: dict[str, Any] = {"study": "ablation", **SHAPE}
 
 
-@claim(
-    "number",
-    "2.79× speedup",
-    {REPORT: "Phase 4 (Proven Baseline), line 28; Option 1, line 190; What We've Achieved, line 274"},
-)
+@number("2.79× speedup", report="Phase 4 (Proven Baseline), line 28; Option 1, line 190; What We've Achieved, line 274")
 def e01(e: Evidence) -> Tests:
     """Phase 4 takes 1,028 us and is 2.79 times as fast as the minimal kernel."""
     yield speed(e, PHASE_4, "fp16_minimal", **SHAPE, published="N482")
 
 
-@claim("number", "1.73× **SLOWER** than Phase 4", {REPORT: "Executive Summary, line 13; Phase 6 Iteration 2, line 40"})
+@number("1.73× **SLOWER** than Phase 4", report="Executive Summary, line 13; Phase 6 Iteration 2, line 40")
 def e02(e: Evidence) -> Tests:
     """Phase 6 takes 1,776 us, 1.73 times as long as Phase 4."""
     yield headline(
@@ -30,10 +27,9 @@ def e02(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "cause",
+@cause(
     "Severe register spillage",
-    {REPORT: "Phase 6 Iteration 1, lines 33-37; Register Pressure Bug, lines 65-76"},
+    report="Phase 6 Iteration 1, lines 33-37; Register Pressure Bug, lines 65-76",
     contradicts=("E-04",),
 )
 def e03(e: Evidence) -> Tests:
@@ -41,10 +37,8 @@ def e03(e: Evidence) -> Tests:
     yield from closes(e, ITER_1, "fp16_phase6_iter1_own_row", CAUSAL, **ABLATION)
 
 
-@claim(
-    "universal",
-    "Moved accumulators to shared memory",
-    {REPORT: "Phase 6 Iteration 2, line 41; Successfully Implemented, line 54"},
+@universal(
+    "Moved accumulators to shared memory", report="Phase 6 Iteration 2, line 41; Successfully Implemented, line 54"
 )
 def e04(e: Evidence) -> Tests:
     """Moving the accumulators to shared memory (iteration 2) takes them out of what a thread keeps for itself."""
@@ -56,13 +50,10 @@ def e04(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "universal",
+@universal(
     "Most threads idle or fight over few rows",
-    {
-        REPORT: """Root Causes, line 17; Phase 6 Iteration 2, line 43; What Didn't Work, line 59; Thread Configuration
-        Mismatch, lines 78-82"""
-    },
+    report="""Root Causes, line 17; Phase 6 Iteration 2, line 43; What Didn't Work, line 59; Thread Configuration
+        Mismatch, lines 78-82""",
     contradicts=("E-18",),
 )
 def e05(e: Evidence) -> Tests:
@@ -78,19 +69,16 @@ def e05(e: Evidence) -> Tests:
     yield slower(e, ITER_2, CAUSAL, **ABLATION, part="that makes it slow")
 
 
-@claim(
-    "cause",
+@cause(
     "28KB+ shared memory → bank conflicts",
-    {
-        REPORT: """Root Causes, line 18; Phase 6 Iteration 2, line 44; Shared Memory Pressure, lines 84-91; Technical
-        Insights, line 149"""
-    },
+    report="""Root Causes, line 18; Phase 6 Iteration 2, line 44; Shared Memory Pressure, lines 84-91; Technical
+        Insights, line 149""",
 )
 def e06(e: Evidence) -> Tests:
     """Phase 6 is slower because it uses more shared memory, 28 KB and more, which causes bank conflicts."""
     yield headline(
         "shared memory of Phase 6 over that of Phase 4",
-        e.resource(ITER_2, "shared_bytes", **SHAPE) / e.resource(PHASE_4, "shared_bytes", **SHAPE),
+        over(e.resource, ITER_2, PHASE_4, "shared_bytes", **SHAPE),
         least=1.03,
         part="more shared memory",
         kind="universal",
@@ -98,17 +86,15 @@ def e06(e: Evidence) -> Tests:
     yield from closes(e, ITER_2, "fp16_phase6_iter2_padded", CAUSAL, **ABLATION, part="bank conflicts make it slower")
 
 
-@claim("universal", "More synchronization points", {REPORT: "Root Causes, line 19; Phase 6 Iteration 2, line 45"})
+@universal("More synchronization points", report="Root Causes, line 19; Phase 6 Iteration 2, line 45")
 def e07(e: Evidence) -> Tests:
     """Phase 6 synchronises more than Phase 4."""
     yield headline(
-        "barriers of Phase 6 over those of Phase 4",
-        e.count(ITER_2, "barriers", **SHAPE) / e.count(PHASE_4, "barriers", **SHAPE),
-        least=1.03,
+        "barriers of Phase 6 over those of Phase 4", over(e.count, ITER_2, PHASE_4, "barriers", **SHAPE), least=1.03
     )
 
 
-@claim("count", "2-4 syncs/tile", {REPORT: "Phase 4 (Proven Baseline), line 30"})
+@count("2-4 syncs/tile", report="Phase 4 (Proven Baseline), line 30")
 def e08(e: Evidence) -> Tests:
     """Phase 4 has 2 to 4 barriers a tile."""
     yield headline(
@@ -119,7 +105,7 @@ def e08(e: Evidence) -> Tests:
     )
 
 
-@claim("universal", "100%", {REPORT: "Phase 4 (Proven Baseline), line 31; Working Kernels, line 168"})
+@universal("100%", report="Phase 4 (Proven Baseline), line 31; Working Kernels, line 168")
 def e09(e: Evidence) -> Tests:
     """Phase 4 is 100 % correct."""
     yield headline(
@@ -129,7 +115,7 @@ def e09(e: Evidence) -> Tests:
     )
 
 
-@claim("universal", "max_diff=0.000977", {REPORT: "Evidence, line 178; Working Kernels, line 169"})
+@universal("max_diff=0.000977", report="Evidence, line 178; Working Kernels, line 169")
 def e10(e: Evidence) -> Tests:
     """Phase 6 is correct, its largest difference 0.000977 is below 0.001."""
     yield headline(
@@ -139,7 +125,7 @@ def e10(e: Evidence) -> Tests:
     )
 
 
-@claim("count", "Breakdown estimate", {REPORT: "Baseline Analysis, lines 97-102"}, contradicts=("E-12",))
+@count("Breakdown estimate", report="Baseline Analysis, lines 97-102", contradicts=("E-12",))
 def e11(e: Evidence) -> Tests:
     """Of Phase 4's time Q times K takes 400 us, softmax 200, the product with V 300 and memory 128."""
     whole = e.time(PHASE_4, **ABLATION)
@@ -157,10 +143,9 @@ def e11(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "universal",
+@universal(
     "Phase 4 is **compute-bound** (68% scalar math)",
-    {REPORT: "Vectorization Impact, lines 108-115; Key Insight, lines 276-279"},
+    report="Vectorization Impact, lines 108-115; Key Insight, lines 276-279",
 )
 def e12(e: Evidence) -> Tests:
     """68 % of Phase 4's time is scalar arithmetic, 19 % exponentials, 8 % synchronisation and 5 % memory, so it is
@@ -173,23 +158,19 @@ def e12(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "universal",
-    "Vectorization alone",
-    {REPORT: "Vectorization Impact, lines 104-115; Lessons Learned, lines 146 and 154"},
-)
+@universal("Vectorization alone", report="Vectorization Impact, lines 104-115; Lessons Learned, lines 146 and 154")
 def e13(e: Evidence) -> Tests:
     """Vector loads can bring 5 % at most, since they matter only to a kernel bound by memory."""
     yield speed(e, PHASE_4, "fp16_phase4_scalar_loads", **ABLATION, most=1 + said("N456") / 100)
 
 
-@claim("number", "468 μs", {REPORT: "What Would Actually Help, lines 124-128"})
+@number("468 μs", report="What Would Actually Help, lines 124-128")
 def e14(e: Evidence) -> Tests:
     """Tensor cores would make both products 5 times as fast, 468 us in all."""
     yield speed(e, "fp16_phase4_mma", PHASE_4, **ABLATION, published=said("N470") / said("N469"))
 
 
-@claim("number", "1,028 → 800-900 μs", {REPORT: "What Would Actually Help, lines 130-134; Option 2, lines 199-209"})
+@number("1,028 → 800-900 μs", report="What Would Actually Help, lines 130-134; Option 2, lines 199-209")
 def e15(e: Evidence) -> Tests:
     """Better algorithms would take 600 to 700 us, and small changes, vector loads or tiles of 64 x 64 and 64 x 32, 800
     to 900 us."""
@@ -200,7 +181,7 @@ def e15(e: Evidence) -> Tests:
     )
 
 
-@claim("universal", "200-400 μs (proven)", {REPORT: "What Would Actually Help, lines 136-139; Option 3, lines 217-224"})
+@universal("200-400 μs (proven)", report="What Would Actually Help, lines 136-139; Option 3, lines 217-224")
 def e16(e: Evidence) -> Tests:
     """Libraries take 200 to 400 us, where Phase 4 takes 1,028."""
     yield headline(
@@ -214,7 +195,7 @@ def e16(e: Evidence) -> Tests:
     )
 
 
-@claim("universal", "11.3 μs per tile", {REPORT: "Infrastructure, line 172; What We've Achieved, line 275"})
+@universal("11.3 μs per tile", report="Infrastructure, line 172; What We've Achieved, line 275")
 def e17(e: Evidence) -> Tests:
     """CUTLASS takes 11.3 us a tile, which makes a reference."""
     yield headline(
@@ -225,7 +206,7 @@ def e17(e: Evidence) -> Tests:
     )
 
 
-@claim("universal", "Optimization Hierarchy", {REPORT: "Optimization Hierarchy, lines 151-155"})
+@universal("Optimization Hierarchy", report="Optimization Hierarchy, lines 151-155")
 def e18(e: Evidence) -> Tests:
     """What matters is, in this order, the algorithm, the memory pattern, vector loads, and the number of threads."""
     algorithm, pattern, threads = (

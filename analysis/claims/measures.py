@@ -1,7 +1,7 @@
 """What several claims, questions and chapters measure and `Evidence` alone does not say."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -16,6 +16,11 @@ DRAM, L2 = (f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed" for unit in 
 L1 = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
 ONLINE, FIXED, SEPARATE = "attention_online", "attention_online_fixed", "rope_separate"
+
+
+def over(ask: Callable[..., Estimates], version: str, other: str, *what: str, **asked: Any) -> Estimates:
+    """What `ask` says of a version, over what it says of another."""
+    return ask(version, *what, **asked) / ask(other, *what, **asked)
 
 
 def busiest_memory_percent(e: Evidence, version: str, **asked: Any) -> Estimates:

@@ -1,8 +1,8 @@
 """What the documents claim of RoPE, and what decides it."""
 
 from ..evidence import Evidence, maximum, said, stated
-from .claim import ANALYSIS, ROPE_LOG, WRITE_UP, Tests, claim, closes, faster, headline, slower, speed
-from .measures import FIXED, SEPARATE, busiest_memory_percent
+from .claim import Tests, cause, closes, count, faster, headline, number, slower, speed, universal
+from .measures import FIXED, SEPARATE, busiest_memory_percent, over
 
 DIMS = (128, 512, 2048)  # head dims that a time is printed for
 DECODING = (  # heads, queries, keys and rotated dims
@@ -10,7 +10,7 @@ DECODING = (  # heads, queries, keys and rotated dims
 )  # fmt: skip
 
 
-@claim("universal", "block_reduce_max/sum don't broadcast to all threads", {ROPE_LOG: "V1 items 2-4, lines 20-32"})
+@universal("block_reduce_max/sum don't broadcast to all threads", rope_log="V1 items 2-4, lines 20-32")
 def c01(e: Evidence) -> Tests:
     """V1 is wrong from head dim 128 on because its reductions do not share their result. 12 % of the outputs are wrong,
     about twice too large; a store to shared memory corrects every head dim."""
@@ -30,7 +30,7 @@ def c01(e: Evidence) -> Tests:
     )
 
 
-@claim("cause", "memory-bound kernel, float4 loads 16B vs 4B", {ROPE_LOG: "V1 item 6, lines 39-42"})
+@cause("memory-bound kernel, float4 loads 16B vs 4B", rope_log="V1 item 6, lines 39-42")
 def c02(e: Evidence) -> Tests:
     """float4 loads make V1 9 to 19 % faster, because the kernel is bound by memory."""
     yield headline(
@@ -42,10 +42,10 @@ def c02(e: Evidence) -> Tests:
     yield faster(e, "rope_v1c", "rope_v1b", DIMS)
 
 
-@claim(
-    "number",
+@number(
     "Fused SLOWER than separate by 1.66-3.27x",
-    {ROPE_LOG: "V1 item 7, lines 44-48", WRITE_UP: "V1-V2: Full Fusion?, lines 173-179"},
+    rope_log="V1 item 7, lines 44-48",
+    write_up="V1-V2: Full Fusion?, lines 173-179",
     contradicts=("C-05",),
 )
 def c03(e: Evidence) -> Tests:
@@ -54,21 +54,15 @@ def c03(e: Evidence) -> Tests:
     yield speed(e, "rope_v1c", SEPARATE, DIMS, published=("N111", "N114", "N117"))
 
 
-@claim(
-    "cause",
-    "loads cos/sin from global mem for each Q-K pair",
-    {ROPE_LOG: "V1 item 8, lines 50-53"},
-    contradicts=("C-17",),
-)
+@cause("loads cos/sin from global mem for each Q-K pair", rope_log="V1 item 8, lines 50-53", contradicts=("C-17",))
 def c04(e: Evidence) -> Tests:
     """V1 is slower because it reads cosines and sines from global memory again for every pair of query and key."""
     yield from closes(e, "rope_v1c", "rope_v1c_no_tables", SEPARATE, DIMS, rotary="full")
 
 
-@claim(
-    "count",
+@count(
     "on-the-fly computation with cached frequencies, float4 vectorization, and __sincosf",
-    {WRITE_UP: "RoPE, line 149; V1-V2: Full Fusion?, lines 153-179"},
+    write_up="RoPE, line 149; V1-V2: Full Fusion?, lines 153-179",
 )
 def c05(e: Evidence) -> Tests:
     """The fused kernel that took 0.053, 0.183 and 0.753 ms computed its angles, cached frequencies, and used float4
@@ -81,33 +75,29 @@ def c05(e: Evidence) -> Tests:
     )
 
 
-@claim("number", "hdim<=128: use fused V2", {ROPE_LOG: "V2 items 9-11, lines 59-70"}, contradicts=("C-23",))
+@number("hdim<=128: use fused V2", rope_log="V2 items 9-11, lines 59-70", contradicts=("C-23",))
 def c06(e: Evidence) -> Tests:
     """V2, which computes cosines and sines, is a large improvement, and at head dim 128 it beats separate kernels by
     1.2 times; use it up to 128."""
     yield speed(e, "rope_v2", SEPARATE, 128, rotary="full", published="N125")
 
 
-@claim("number", "22-27% faster than V2", {ROPE_LOG: "V3 item 13, line 80"})
+@number("22-27% faster than V2", rope_log="V3 item 13, line 80")
 def c07(e: Evidence) -> Tests:
     """V3, four queries a block, is 22 to 27 % faster than V2."""
     yield speed(e, "rope_v3", "rope_v2", DIMS, published_range=(1 + said("N130") / 100, 1 / (1 - said("N131") / 100)))
 
 
-@claim(
-    "cause",
-    "Still 8x redundant computation",
-    {ROPE_LOG: "V3 item 14, lines 85-88", WRITE_UP: "V3-V6: More Optimizations, line 197"},
+@cause(
+    "Still 8x redundant computation", rope_log="V3 item 14, lines 85-88", write_up="V3-V6: More Optimizations, line 197"
 )
 def c08(e: Evidence) -> Tests:
     """V3 still loses because it rotates K 16 times as often as separate kernels, or does 8 times their rotations."""
     yield from closes(e, "rope_v3", "rope_v3_no_rotation", SEPARATE, (512, 2048), rotary="full")
 
 
-@claim(
-    "universal",
-    "need 512KB, have 48KB",
-    {ROPE_LOG: "V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212"},
+@universal(
+    "need 512KB, have 48KB", rope_log="V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212"
 )
 def c09(e: Evidence) -> Tests:
     """To share K's rotation among 64 queries a block would need 512 KB of shared memory."""
@@ -119,10 +109,10 @@ def c09(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "universal",
+@universal(
     "shared mem overhead + sync barriers outweigh powf savings",
-    {ROPE_LOG: "V4 items 16-17, lines 99-104", WRITE_UP: "V3-V6: More Optimizations, line 199"},
+    rope_log="V4 items 16-17, lines 99-104",
+    write_up="V3-V6: More Optimizations, line 199",
     contradicts=("C-11",),
 )
 def c10(e: Evidence) -> Tests:
@@ -131,16 +121,16 @@ def c10(e: Evidence) -> Tests:
     yield speed(e, "rope_v4", "rope_v3", DIMS, between=((0, 1.03), (0, 1.03), (1.03, 1000)))
 
 
-@claim("number", "still 2.5x slower than separate", {WRITE_UP: "V3-V6: More Optimizations, line 199"})
+@number("still 2.5x slower than separate", write_up="V3-V6: More Optimizations, line 199")
 def c11(e: Evidence) -> Tests:
     """V4 still takes 2.5 times as long as separate kernels at head dim 2048."""
     yield speed(e, "rope_v4", SEPARATE, 2048, published="N360")
 
 
-@claim(
-    "cause",
+@cause(
     "Only 4 K vectors per tile",
-    {ROPE_LOG: "V5 items 19-20, lines 113-122", WRITE_UP: "V3-V6: More Optimizations, lines 203-207"},
+    rope_log="V5 items 19-20, lines 113-122",
+    write_up="V3-V6: More Optimizations, lines 203-207",
 )
 def c12(e: Evidence) -> Tests:
     """V5, key tiles in shared memory, takes 1.4, 3.8 and 8.5 times as long as separate kernels, because only 4 keys fit
@@ -153,7 +143,7 @@ def c12(e: Evidence) -> Tests:
     yield slower(e, "rope_v5", SEPARATE, 2048, rotary="full")
 
 
-@claim("count", "[BLOCK_K x 2048 x 2 bytes]", {WRITE_UP: "V3-V6: More Optimizations, line 207"})
+@count("[BLOCK_K x 2048 x 2 bytes]", write_up="V3-V6: More Optimizations, line 207")
 def c13(e: Evidence) -> Tests:
     """An element of V5's tile takes 2 bytes."""
     yield headline(
@@ -164,10 +154,10 @@ def c13(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "number",
+@number(
     "3.3x faster than V5, still slower than separate",
-    {ROPE_LOG: "V6 item 22, lines 133-136", WRITE_UP: "V3-V6: More Optimizations, line 209"},
+    rope_log="V6 item 22, lines 133-136",
+    write_up="V3-V6: More Optimizations, line 209",
 )
 def c14(e: Evidence) -> Tests:
     """V6, tiles of dims, is 3.3 times as fast as V5, but takes 1.61, 2.33 and 2.52 times as long as separate
@@ -182,58 +172,49 @@ def c14(e: Evidence) -> Tests:
     )
 
 
-@claim("cause", "64x more operations", {ROPE_LOG: "V6 item 23, lines 138-141"}, contradicts=("C-16",))
+@cause("64x more operations", rope_log="V6 item 23, lines 138-141", contradicts=("C-16",))
 def c15(e: Evidence) -> Tests:
     """V6's limit is that it rotates K 64 times as often, 4096 instead of 64 times."""
     yield from closes(e, "rope_v6a", "rope_v6b_no_rotation", SEPARATE, DIMS, rotary="full")
 
 
-@claim("cause", "Still 32x more work", {ROPE_LOG: "Partial Rotation items 26-27, lines 158-167"})
+@cause("Still 32x more work", rope_log="Partial Rotation items 26-27, lines 158-167")
 def c16(e: Evidence) -> Tests:
     """Rotating only some dims brings no significant gain, because rotating K again for every query, 524k operations
     instead of 16k, 32 times the work, still dominates."""
     yield from closes(e, "rope_v6b", "rope_v6b_no_rotation", SEPARATE, DIMS, rotary="partial")
 
 
-@claim(
-    "count",
+@count(
     "32x more work",
-    {
-        WRITE_UP: "V1-V2: Full Fusion?, lines 181-191; V7: Partial Fusion?, line 233",
-        ROPE_LOG: "V6 item 23, line 141; Final Conclusions item 34, lines 211-212",
-    },
+    write_up="V1-V2: Full Fusion?, lines 181-191; V7: Partial Fusion?, line 233",
+    rope_log="V6 item 23, line 141; Final Conclusions item 34, lines 211-212",
 )
 def c17(e: Evidence) -> Tests:
     """Fused RoPE does 32 times the work, 4,160 rotations instead of 128, and 64 times for K alone; 30 times the
     computation and memory traffic."""
     yield headline(
         "all rotations, V1 over separate kernels, at hdim 2048",
-        e.count("rope_v1c", "event.rotation", hdim=2048)
-        / e.count(SEPARATE, "event.rotation", hdim=2048, rotary="full"),
+        over(e.count, "rope_v1c", SEPARATE, "event.rotation", hdim=2048, rotary="full"),
         between=(31.5, 32.5),
         part="rotations",
     )
     yield headline(
         "floating-point instructions or sectors read by a call, the larger, V1 over separate kernels",
         maximum(
-            e.count("rope_v1c", "inst.fp32 inst.fma", hdim=DIMS)
-            / e.count(SEPARATE, "inst.fp32 inst.fma", hdim=DIMS, rotary="full"),
-            e.count("rope_v1c", "global.read.sectors", hdim=DIMS)
-            / e.count(SEPARATE, "global.read.sectors", hdim=DIMS, rotary="full"),
+            over(e.count, "rope_v1c", SEPARATE, "inst.fp32 inst.fma", hdim=DIMS, rotary="full"),
+            over(e.count, "rope_v1c", SEPARATE, "global.read.sectors", hdim=DIMS, rotary="full"),
         ),
         least="N357",
         part="computation and traffic",
     )
 
 
-@claim(
-    "number",
+@number(
     "beats separate across all configs",
-    {
-        ROPE_LOG: "V7 item 31, lines 188-191; Final Conclusions item 35, line 217",
-        WRITE_UP: "V7: Partial Fusion?, lines 225-227; Conclusion, line 278",
-        ANALYSIS: "Executive Summary, line 8; ROPE Performance, lines 20-21",
-    },
+    rope_log="V7 item 31, lines 188-191; Final Conclusions item 35, line 217",
+    write_up="V7: Partial Fusion?, lines 225-227; Conclusion, line 278",
+    analysis="Executive Summary, line 8; ROPE Performance, lines 20-21",
     contradicts=("C-22",),
 )
 def c18(e: Evidence) -> Tests:
@@ -242,11 +223,7 @@ def c18(e: Evidence) -> Tests:
     yield speed(e, "rope_v7", SEPARATE, DIMS, rotary="partial", published=("N199", "N201", "N203"))
 
 
-@claim(
-    "cause",
-    "Better cache locality",
-    {ROPE_LOG: "V7 item 32, lines 193-197", WRITE_UP: "V7: Partial Fusion?, lines 229-239"},
-)
+@cause("Better cache locality", rope_log="V7 item 32, lines 193-197", write_up="V7: Partial Fusion?, lines 229-239")
 def c19(e: Evidence) -> Tests:
     """V7 wins because it computes nothing twice, saves one launch and one buffer, and has better locality."""
     separate = e.time(SEPARATE, hdim=(512, 2048), rotary="partial")
@@ -261,13 +238,10 @@ def c19(e: Evidence) -> Tests:
     yield faster(e, "rope_v7", SEPARATE, DIMS, rotary="partial")
 
 
-@claim(
-    "universal",
+@universal(
     "Fusing the outer loop variable succeeds; fusing the inner loop variable fails",
-    {
-        WRITE_UP: "So Why Did Sinusoidal Work?, line 274; Conclusion, line 282",
-        ROPE_LOG: "Final Conclusions items 35-36, lines 214-221",
-    },
+    write_up="So Why Did Sinusoidal Work?, line 274; Conclusion, line 282",
+    rope_log="Final Conclusions items 35-36, lines 214-221",
 )
 def c20(e: Evidence) -> Tests:
     """The hybrid works because Q belongs to the outer loop and K to the inner one; what is in the outer loop can be
@@ -275,32 +249,30 @@ def c20(e: Evidence) -> Tests:
     yield speed(e, "rope_v7", SEPARATE, DIMS, rotary="partial", least=1.03)
 
 
-@claim(
-    "cause",
+@cause(
     "Only rotary_dim (25-50% of hdim) needs computation",
-    {ANALYSIS: "ROPE V7 Hybrid Success Factors, lines 13-16; Key Learnings, items 2 and 3, lines 202 and 206"},
+    analysis="ROPE V7 Hybrid Success Factors, lines 13-16; Key Learnings, items 2 and 3, lines 202 and 206",
 )
 def c21(e: Evidence) -> Tests:
     """The RoPE hybrid wins because rotation is expensive, touches only 25 to 50 % of the dims, and is saved on K for
     every query."""
     yield headline(
         "rotations of separate kernels over those of V7; more would be saved",
-        e.count(SEPARATE, "event.rotation", hdim=DIMS, rotary="partial")
-        / e.count("rope_v7", "event.rotation", hdim=DIMS, rotary="partial"),
+        over(e.count, SEPARATE, "rope_v7", "event.rotation", hdim=DIMS, rotary="partial"),
         least=1.03,
     )
 
 
-@claim("number", "Separate becomes faster at hdim", {ANALYSIS: "Recommendations, line 195"})
+@number("Separate becomes faster at hdim", analysis="Recommendations, line 195")
 def c22(e: Evidence) -> Tests:
     """From head dim 4096 on separate kernels are faster than V7."""
     yield speed(e, "rope_v7", SEPARATE, (4096, 8192), rotary="partial", published=("X085", "X086"))
 
 
-@claim(
-    "universal",
+@universal(
     "64x multiplier cannot be overcome with shared mem",
-    {ROPE_LOG: "Final Conclusions item 34, lines 211-212", WRITE_UP: "Conclusion, line 282"},
+    rope_log="Final Conclusions item 34, lines 211-212",
+    write_up="Conclusion, line 282",
 )
 def c23(e: Evidence) -> Tests:
     """Full fusion, V2 to V6, loses because it rotates K again for every query, which shared memory cannot overcome, as
@@ -312,7 +284,7 @@ def c23(e: Evidence) -> Tests:
     )
 
 
-@claim("cause", "float4 loads don't align with rotation pairs", {WRITE_UP: "So Why Did Sinusoidal Work?, line 259"})
+@cause("float4 loads don't align with rotation pairs", write_up="So Why Did Sinusoidal Work?, line 259")
 def c24(e: Evidence) -> Tests:
     """float4 loads do not fit the pairs of a rotation, so that RoPE vectorises less well."""
     yield headline(
@@ -322,9 +294,7 @@ def c24(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "count", "~6 FLOPs per element (4 muls + 2 adds + SFU)", {WRITE_UP: "So Why Did Sinusoidal Work?, lines 261-269"}
-)
+@count("~6 FLOPs per element (4 muls + 2 adds + SFU)", write_up="So Why Did Sinusoidal Work?, lines 261-269")
 def c25(e: Evidence) -> Tests:
     """RoPE takes about 6 FLOP an element, 4 multiplications and 2 additions, where sinusoidal embeddings take about 4,
     one addition among them; the special-function unit is less effective, since both sine and cosine go to both
@@ -341,10 +311,9 @@ def c25(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "universal",
+@universal(
     "you should only fuse embeddings that don't depend on the input values",
-    {WRITE_UP: "So Why Did Sinusoidal Work?, line 272; Conclusion, lines 284-286"},
+    write_up="So Why Did Sinusoidal Work?, line 272; Conclusion, lines 284-286",
 )
 def c26(e: Evidence) -> Tests:
     """Only embeddings that do not depend on the values of Q and K should be fused."""
@@ -355,7 +324,7 @@ def c26(e: Evidence) -> Tests:
     )
 
 
-@claim("universal", "both approaches are memory-bound", {WRITE_UP: "V1-V2: Full Fusion?, line 191"})
+@universal("both approaches are memory-bound", write_up="V1-V2: Full Fusion?, line 191")
 def c27(e: Evidence) -> Tests:
     """Both separate and fused RoPE are bound by memory."""
     yield headline(
@@ -366,13 +335,10 @@ def c27(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "number",
+@number(
     "partial rotation necessary for decode workloads",
-    {
-        ROPE_LOG: "Partial Rotation item 28, lines 169-171; Final Conclusions item 36, line 222",
-        WRITE_UP: "Conclusion, future work 3, line 291",
-    },
+    rope_log="Partial Rotation item 28, lines 169-171; Final Conclusions item 36, line 222",
+    write_up="Conclusion, future work 3, line 291",
 )
 def c28(e: Evidence) -> Tests:
     """Partial or hybrid fusion is right for decoding, 1 to 4 queries and thousands of keys."""
@@ -396,7 +362,7 @@ def c28(e: Evidence) -> Tests:
     )
 
 
-@claim("count", "hdim=128, rotary_dim=64 (50%)", {ROPE_LOG: "Partial Rotation item 24, lines 148-152"})
+@count("hdim=128, rotary_dim=64 (50%)", rope_log="Partial Rotation item 24, lines 148-152")
 def c29(e: Evidence) -> Tests:
     """LLaMA rotates 64 of 128 dims."""
     yield headline(
@@ -407,7 +373,7 @@ def c29(e: Evidence) -> Tests:
     )
 
 
-@claim("count", "Available: 40KB = 10000 floats", {ROPE_LOG: "V5 item 20, line 119; V3 item 14, line 89"})
+@count("Available: 40KB = 10000 floats", rope_log="V5 item 20, line 119; V3 item 14, line 89")
 def c30(e: Evidence) -> Tests:
     """V5 has 40 KB, or 10,000 floats, of shared memory, where the same log has 48 KB."""
     yield headline("floats that the log's own limit of 48 KB holds", 48 * 1024 / 4, equals=10000, unit="floats")

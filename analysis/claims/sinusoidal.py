@@ -1,8 +1,8 @@
 """What the documents claim of sinusoidal embeddings, and what decides it."""
 
 from ..evidence import Estimates, Evidence, maximum, said, stated
-from .claim import ANALYSIS, SUMMARY, WRITE_UP, Tests, claim, closes, effect, faster, headline, slower, speed, undecided
-from .measures import FIXED, FLOAT4, SCALAR, SEPARATE
+from .claim import Tests, cause, closes, count, effect, faster, headline, number, slower, speed, undecided, universal
+from .measures import FIXED, FLOAT4, SCALAR, SEPARATE, over
 
 V5, HYBRID_V1, HYBRID_V2 = "sinusoidal_v5", "sinusoidal_hybrid_v1", "sinusoidal_hybrid_v2"
 DIMS = (512, 2048, 4096)  # head dims that the write-up prints a time for
@@ -16,24 +16,23 @@ def calls(e: Evidence, per: str) -> Estimates:
     return e.count(V5, "event.sincos", hdim=DIMS) / heads / dims / sum(rows[1:], rows[0])
 
 
-@claim("number", "Way too slow", {WRITE_UP: "V1: Naive Fusion, lines 82-88"})
+@number("Way too slow", write_up="V1: Naive Fusion, lines 82-88")
 def b01(e: Evidence) -> Tests:
     """V1, full fusion with tables, runs at 0.42, 0.43 and 0.58 times the speed of the baseline at head dim 512, 2048
     and 4096."""
     yield speed(e, "sinusoidal_v1", SCALAR, DIMS, published=("N315", "N317", "N319"))
 
 
-@claim("cause", "8.4 million loads from global memory", {WRITE_UP: "V1: Naive Fusion, line 90"})
+@cause("8.4 million loads from global memory", write_up="V1: Naive Fusion, line 90")
 def b02(e: Evidence) -> Tests:
     """V1 is slow because it loads sines and cosines from global memory for every pair of query and key, 8.4 million
     loads at head dim 2048."""
     yield from closes(e, "sinusoidal_v1", "sinusoidal_v1_registers", SCALAR, DIMS)
 
 
-@claim(
-    "number",
+@number(
     "trading expensive memory loads for cheap SFU operations",
-    {WRITE_UP: "V2-V3: Trading Memory for Compute, lines 92-109"},
+    write_up="V2-V3: Trading Memory for Compute, lines 92-109",
 )
 def b03(e: Evidence) -> Tests:
     """Computing instead of loading (V3) is 2.13, 2.33 and 1.72 times as fast as the tables, because special functions
@@ -41,27 +40,19 @@ def b03(e: Evidence) -> Tests:
     yield speed(e, "sinusoidal_v3", "sinusoidal_v1", DIMS, published=("N323", "N326", "N329"))
 
 
-@claim(
-    "number",
-    "we beat even the baseline separate kernel approach",
-    {WRITE_UP: "V2-V3: Trading Memory for Compute, line 109"},
-)
+@number("we beat even the baseline separate kernel approach", write_up="V2-V3: Trading Memory for Compute, line 109")
 def b04(e: Evidence) -> Tests:
     """V3 already beats the separate kernels."""
     yield speed(e, "sinusoidal_v3", SCALAR, DIMS, direction="faster")
 
 
-@claim("number", "which is expensive", {WRITE_UP: "V4-V5: Cached Frequencies + Vectorization, line 115"})
+@number("which is expensive", write_up="V4-V5: Cached Frequencies + Vectorization, line 115")
 def b05(e: Evidence) -> Tests:
     """powf is expensive, and caching the frequencies (V4) speeds the kernel up."""
     yield speed(e, "sinusoidal_v4", "sinusoidal_v3", DIMS, direction="faster")
 
 
-@claim(
-    "count",
-    "simultaneously in a single SFU operation",
-    {WRITE_UP: "V4-V5: Cached Frequencies + Vectorization, line 125"},
-)
+@count("simultaneously in a single SFU operation", write_up="V4-V5: Cached Frequencies + Vectorization, line 125")
 def b06(e: Evidence) -> Tests:
     """__sincosf gives sine and cosine in a single operation of the special-function unit."""
     yield headline(
@@ -73,10 +64,9 @@ def b06(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "number",
+@number(
     "1.4-2.0x speedup over the separate kernel baseline",
-    {WRITE_UP: "V4-V5, final results, lines 131-135; Introduction, line 11; Conclusion, lines 278 and 286"},
+    write_up="V4-V5, final results, lines 131-135; Introduction, line 11; Conclusion, lines 278 and 286",
     contradicts=("B-08", "B-09"),
 )
 def b07(e: Evidence) -> Tests:
@@ -88,10 +78,9 @@ def b07(e: Evidence) -> Tests:
     yield speed(e, V5, FLOAT4, DIMS, direction="faster", part="fusion works, equal loads compared")
 
 
-@claim(
-    "universal",
+@universal(
     "Separate approach remains fastest",
-    {ANALYSIS: "Executive Summary, line 6; Separate (Baseline), line 86; Recommendations, lines 184-186"},
+    analysis="Executive Summary, line 6; Separate (Baseline), line 86; Recommendations, lines 184-186",
     contradicts=("C-26",),
 )
 def b08(e: Evidence) -> Tests:
@@ -103,23 +92,19 @@ def b08(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "number",
+@number(
     "4-23% slower than separate",
-    {
-        ANALYSIS: """Fully Fused (Original V5), lines 48-49; Separate (Baseline), lines 88-89; Performance Summary
-        Table, lines 179-180"""
-    },
+    analysis="""Fully Fused (Original V5), lines 48-49; Separate (Baseline), lines 88-89; Performance Summary
+        Table, lines 179-180""",
 )
 def b09(e: Evidence) -> Tests:
     """V5 is 4 to 23 % slower than separate kernels, which are 4 % faster at head dim 2048 and 12 % at 4096."""
     yield speed(e, FLOAT4, V5, DIMS, published_range=(1 + said("N021") / 100, 1 + said("N022") / 100))
 
 
-@claim(
-    "cause",
+@cause(
     "32x more sincosf calls due to redundant K recomputation",
-    {ANALYSIS: "Fully Fused (Original V5), line 50; SinCos Call Count, lines 101-107"},
+    analysis="Fully Fused (Original V5), line 50; SinCos Call Count, lines 101-107",
     contradicts=("B-19",),
 )
 def b10(e: Evidence) -> Tests:
@@ -135,10 +120,9 @@ def b10(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "number",
+@number(
     "within 3-7%",
-    {ANALYSIS: "Executive Summary, line 7; Sinusoidal Performance, lines 30-35; Hybrid V1, lines 60-62"},
+    analysis="Executive Summary, line 7; Sinusoidal Performance, lines 30-35; Hybrid V1, lines 60-62",
     contradicts=("C-20",),
 )
 def b11(e: Evidence) -> Tests:
@@ -157,7 +141,7 @@ def b11(e: Evidence) -> Tests:
     )
 
 
-@claim("cause", "Shared memory bandwidth for Q cache", {ANALYSIS: "Hybrid V1, line 64"}, contradicts=("C-18", "C-19"))
+@cause("Shared memory bandwidth for Q cache", analysis="Hybrid V1, line 64", contradicts=("C-18", "C-19"))
 def b12(e: Evidence) -> Tests:
     """What the hybrid V1 loses it loses to the shared-memory bandwidth of its cache of Q, and to a more complex
     kernel."""
@@ -169,7 +153,7 @@ def b12(e: Evidence) -> Tests:
     yield slower(e, HYBRID_V1, FLOAT4, (512, 2048))
 
 
-@claim("cause", "Recomputes Q embeddings seq_k times per query", {ANALYSIS: "Hybrid V2, lines 75-77"})
+@cause("Recomputes Q embeddings seq_k times per query", analysis="Hybrid V2, lines 75-77")
 def b13(e: Evidence) -> Tests:
     """The hybrid V2 is 11 to 45 % slower than separate kernels, because it embeds Q again for every key."""
     yield from closes(e, HYBRID_V2, HYBRID_V1, FLOAT4, ALL, study="", part="Q embedded again is what costs")
@@ -183,23 +167,21 @@ def b13(e: Evidence) -> Tests:
     )
 
 
-@claim("count", "they have the same computation count", {ANALYSIS: "SinCos Call Count, lines 109-119"})
+@count("they have the same computation count", analysis="SinCos Call Count, lines 109-119")
 def b14(e: Evidence) -> Tests:
     """The hybrid V1 and separate kernels make no call of sincosf, so that both compute the same; only complexity and
     memory patterns differ."""
     yield headline(
         "floating-point instructions of the hybrid over those of separate kernels",
-        e.count(HYBRID_V1, "inst.fp32 inst.fma", hdim=(512, 2048))
-        / e.count(FLOAT4, "inst.fp32 inst.fma", hdim=(512, 2048)),
+        over(e.count, HYBRID_V1, FLOAT4, "inst.fp32 inst.fma", hdim=(512, 2048)),
         equals=1,
         digits=2,
     )
 
 
-@claim(
-    "count",
+@count(
     "only 10% of total traffic",
-    {ANALYSIS: "Memory Traffic Analysis, lines 121-141; Why Separate Wins, item 5, lines 165-167"},
+    analysis="Memory Traffic Analysis, lines 121-141; Why Separate Wins, item 5, lines 165-167",
 )
 def b15(e: Evidence) -> Tests:
     """Hybrid V1 and separate kernels both load 7.3 MB; the hybrid saves one write of 2.1 MB, 10 % of the traffic, too
@@ -213,18 +195,16 @@ def b15(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "cause",
+@cause(
     "Lower register pressure",
-    {ANALYSIS: "Separate (Baseline), advantages, line 96; Why Separate Wins, item 2, lines 150-153"},
+    analysis="Separate (Baseline), advantages, line 96; Why Separate Wins, item 2, lines 150-153",
 )
 def b16(e: Evidence) -> Tests:
     """Separate kernels win through fewer registers and better occupancy."""
     yield headline(
         "active warps, separate attention over that of",
         {
-            v: e.counter(FLOAT4, "sm__warps_active.avg.pct_of_peak_sustained_active", hdim=2048)
-            / e.counter(v, "sm__warps_active.avg.pct_of_peak_sustained_active", hdim=2048)
+            v: over(e.counter, FLOAT4, v, "sm__warps_active.avg.pct_of_peak_sustained_active", hdim=2048)
             for v in (HYBRID_V1, V5)
         },
         least=1.03,
@@ -238,31 +218,25 @@ def b16(e: Evidence) -> Tests:
     )
     yield headline(
         "blocks that an SM of the authors' card holds in our build for it, separate attention over that of",
-        {
-            v: e.resource(FLOAT4, "blocks_per_sm", hdim=2048, target="sm_89")
-            / e.resource(v, "blocks_per_sm", hdim=2048, target="sm_89")
-            for v in (HYBRID_V1, V5)
-        },
+        {v: over(e.resource, FLOAT4, v, "blocks_per_sm", hdim=2048, target="sm_89") for v in (HYBRID_V1, V5)},
         least=1.01,
         part="fewer registers, more blocks on an SM",
         kind="universal",
     )
 
 
-@claim(
-    "cause",
+@cause(
     "Perfect memory coalescing",
-    {ANALYSIS: "Separate (Baseline), advantages, lines 92-97; Why Separate Wins, items 1, 3 and 4, lines 145-163"},
+    analysis="Separate (Baseline), advantages, lines 92-97; Why Separate Wins, items 1, 3 and 4, lines 145-163",
 )
 def b17(e: Evidence) -> Tests:
     """Separate kernels win through better scheduling, perfect coalescing and no detour over tables in the attention."""
     yield from closes(e, HYBRID_V1, "sinusoidal_hybrid_v1_no_embedding", FLOAT4, (512, 2048))
 
 
-@claim(
-    "cause",
+@cause(
     "Only rotary_dim dimensions need caching",
-    {ANALYSIS: "Why Hybrid Works for ROPE but Not Sinusoidal, lines 14-28; Key Learnings, item 2, lines 201-207"},
+    analysis="Why Hybrid Works for ROPE but Not Sinusoidal, lines 14-28; Key Learnings, item 2, lines 201-207",
     contradicts=("C-20",),
 )
 def b18(e: Evidence) -> Tests:
@@ -279,10 +253,9 @@ def b18(e: Evidence) -> Tests:
     yield effect("the sinusoidal hybrid does not", e.speedup(HYBRID_V1, FLOAT4, hdim=(512, 2048)), most=1.03)
 
 
-@claim(
-    "cause",
+@cause(
     "costs about the same as loading from memory",
-    {WRITE_UP: "So Why Did Sinusoidal Work?, line 272; Conclusion, line 280"},
+    write_up="So Why Did Sinusoidal Work?, line 272; Conclusion, line 280",
 )
 def b19(e: Evidence) -> Tests:
     """Fusing sinusoidal embeddings succeeded because they depend on position and dim alone, so that nothing is computed
@@ -292,7 +265,7 @@ def b19(e: Evidence) -> Tests:
     )
 
 
-@claim("count", "1 MB of redundant traffic", {WRITE_UP: "Sinusoidal Embeddings, line 63"})
+@count("1 MB of redundant traffic", write_up="Sinusoidal Embeddings, line 63")
 def b20(e: Evidence) -> Tests:
     """Separate kernels move 1 MB too much at head dim 2048 with 64 positions."""
     yield headline(
@@ -308,7 +281,7 @@ def b20(e: Evidence) -> Tests:
     )
 
 
-@claim("count", "~4 FLOPs per element", {WRITE_UP: "So Why Did Sinusoidal Work?, lines 265-266"})
+@count("~4 FLOPs per element", write_up="So Why Did Sinusoidal Work?, lines 265-266")
 def b21(e: Evidence) -> Tests:
     """An element costs about 4 FLOP when computed and 2 memory transactions when loaded."""
     done = e.count(V5, "inst.fma inst.fp32 inst.mufu.sin inst.mufu.cos", hdim=2048)
@@ -331,7 +304,7 @@ def b21(e: Evidence) -> Tests:
     )
 
 
-@claim("universal", "matter more than raw FLOP count", {ANALYSIS: "Key Learnings, lines 199 and 209-211"})
+@universal("matter more than raw FLOP count", analysis="Key Learnings, lines 199 and 209-211")
 def b22(e: Evidence) -> Tests:
     """Simple kernels can beat fused ones, and often do even with slightly more memory traffic; registers and the mix of
     instructions matter more than the number of FLOP."""
@@ -351,23 +324,22 @@ def b22(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "undecided",
+@undecided(
     "The problem was obvious once we profiled it",
-    {WRITE_UP: "V1: Naive Fusion, line 90", SUMMARY: "Profile Before Optimizing, lines 157-160"},
+    write_up="V1: Naive Fusion, line 90",
+    summary="Profile Before Optimizing, lines 157-160",
 )
 def b23(e: Evidence) -> Tests:
     """V1's problem, its table loads, was found by profiling it."""
-    yield undecided(
+    yield headline(
         "what a profile of V1 on their card showed",
-        (
-            "no profile is kept, and the summary says that they should have profiled first; a profile of V1 on an RTX "
-            "4000 Ada from that time would decide it"
-        ),
+        "no profile is kept, and the summary says that they should have profiled first; a profile of V1 on an RTX 4000 "
+        "Ada from that time would decide it",
+        least=0,
     )
 
 
-@claim("universal", "Even sinusoidal embeddings might not be worth fusing", {WRITE_UP: "Conclusion, line 286"})
+@universal("Even sinusoidal embeddings might not be worth fusing", write_up="Conclusion, line 286")
 def b24(e: Evidence) -> Tests:
     """Sinusoidal embeddings might not be worth fusing where separate kernels are optimised."""
     yield headline(

@@ -2,7 +2,7 @@
 
 from ..evidence import Estimate, Evidence
 from ..record import published
-from .claim import WRITE_UP, Tests, claim, headline, undecided
+from .claim import WRITE_UP, Tests, count, headline, undecided, universal
 from .measures import ONLINE, SEPARATE
 
 PASSING = {  # the versions that the appendix lists, and the head dims
@@ -15,14 +15,13 @@ PASSING = {  # the versions that the appendix lists, and the head dims
 
 def hdims_timed(family: str) -> list[float]:
     """The head dims that the write-up prints a time for."""
-    rows = published.load().query("source_document == @WRITE_UP and quantity == 'time_ms' and family == @family")
-    return [float(hdim) for hdim in rows["hdim"].dropna()]
+    rows = published.load().query("quantity == 'time_ms' and family == @family")
+    return [float(hdim) for hdim in rows.loc[rows["source_document"] == WRITE_UP, "hdim"].dropna()]
 
 
-@claim(
-    "universal",
+@universal(
     "All implementations passing with max error < 5e-5",
-    {WRITE_UP: "Appendix, Benchmarking Methodology, lines 299-326; Appendix, Correctness Results, line 330"},
+    write_up="Appendix, Benchmarking Methodology, lines 299-326; Appendix, Correctness Results, line 330",
 )
 def d01(e: Evidence) -> Tests:
     """Everything was validated against PyTorch's SDPA to 5e-5, and all implementations pass."""
@@ -33,7 +32,7 @@ def d01(e: Evidence) -> Tests:
     )
 
 
-@claim("count", "large hidden dimensions (512-16384)", {WRITE_UP: "Introduction, line 16; Appendix, line 328"})
+@count("large hidden dimensions (512-16384)", write_up="Introduction, line 16; Appendix, line 328")
 def d02(e: Evidence) -> Tests:
     """All numbers are from one kind of card, the RTX 4000 Ada, at head dims from 512 to 16384."""
     yield headline(
@@ -46,17 +45,15 @@ def d02(e: Evidence) -> Tests:
     )
 
 
-@claim(
-    "undecided",
+@undecided(
     "In nearly every modern implementation, these run as separate preprocessing kernels",
-    {WRITE_UP: "Introduction, line 11"},
+    write_up="Introduction, line 11",
 )
 def d03(e: Evidence) -> Tests:
     """Nearly every modern implementation runs positional embeddings as separate kernels before attention."""
-    yield undecided(
+    yield headline(
         "implementations that embed apart, of all",
-        (
-            "the document names none of them; a survey of implementations would decide it. The log itself names one "
-            "that fuses, FlashInfer"
-        ),
+        "the document names none of them; a survey of implementations would decide it. The log itself names one that "
+        "fuses, FlashInfer",
+        least=0,
     )
