@@ -33,11 +33,11 @@ Row = dict[str, Any]
 
 
 class Trial(NamedTuple):
-    """A version on a problem, the timers that it is still to be timed by, and the check that decides."""
+    """A version on a problem, the timers that it is still to be timed by, and the status of its check."""
 
     pair: Pair
     timers: tuple[str, ...]
-    checked: Row
+    status: str
 
 
 def row_of(pair: Pair, **values: Any) -> Row:
@@ -236,18 +236,16 @@ class Timed:
 
     def take(self, program: Program) -> None:
         """Add samples, or note what failed. Raises: Poisoned where the card does not answer any more."""
-        iterations = VERSIONS[self.trial.pair[0]].iterations
         try:
             chosen = _cold(program.plan) if self.timer == "device_cold" else program
-            self.samples_us += measure(chosen, self.timer, iterations)
+            self.samples_us += measure(chosen, self.timer, VERSIONS[self.trial.pair[0]].iterations)
         except Exception as error:
             self.failed = failure(error)
 
     def row(self, process: int) -> Row:
-        own = self.failed
-        if own is None:
-            checked = {column: self.trial.checked[column] for column in ("status", "reason", "max_abs_err")}
-            own = {**checked, "sm_mhz": machine.sm_mhz(), **vars(summarise(self.samples_us))}
+        own = self.failed or {
+            "status": self.trial.status, "sm_mhz": machine.sm_mhz(), **vars(summarise(self.samples_us))
+        }  # fmt: skip
         return row_of(self.trial.pair, process=process, timer=self.timer, **own)
 
 
@@ -271,19 +269,18 @@ def time_all(trials: Sequence[Trial], process: int, send: Connection) -> None:
         for place, trial in shape:
             send.send(("begun", place))
             name, problem = trial.pair
-            timings = [Timed(trial, timer) for timer in trial.timers]
             try:
                 program = Program(VERSIONS[name](problem, device_target()), _given(shape_of(trial.pair)))
             except Exception as error:
                 failed = failure(error)
-                for timing in timings:
-                    timing.failed = failed
-            for timing in timings:
-                if timing.timer == SOURCE_TIMER and not timing.failed:
+                for timer in trial.timers:
+                    send.send(("timings", Timed(trial, timer, failed=failed).row(process)))
+                continue
+            for timing in (Timed(trial, timer) for timer in trial.timers):
+                if timing.timer == SOURCE_TIMER:
                     harness.append((place, timing, program))
                     continue
-                if not timing.failed:
-                    timing.take(program)
+                timing.take(program)
                 send.send(("seen", machine.throttle()))
                 send.send(("timings", timing.row(process)))
         left = harness

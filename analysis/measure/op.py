@@ -54,10 +54,6 @@ REPETITIONS, HOST_CALLS, HOST_SAMPLES = 7, 400, 5  # fewer calls than the launch
 PREFILL = partial_rope(1, 8, 2048, 128)  # of the study `beyond`
 SMALL = Problem("rope", 1, 1, seq_q=16, hdim=64, rotary_dim=64)  # its launch is nearly all of its time
 TIMED = (SMALL, MAIN, PREFILL, dataclasses.replace(PREFILL, causal=True))
-VARIANTS: tuple[dict[str, Any], ...] = (
-    {}, {"interleaved": False}, {"layout": "transposed"}, {"layout": "cache"}, {"mode": "rates_positions"},
-    {"mode": "tables"},
-)  # fmt: skip
 FIRST_CALLS = (
     *(Problem("rope", 1, 32, 8, 1, 4096, 128, 128, dtype) for dtype in DTYPES[:2]),
     Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, "bfloat16", causal=True),
@@ -148,27 +144,25 @@ def host_loop(run: Callable[[], Any]) -> Timing:
 
 
 def time_op(send: Connection) -> None:
-    """Body of a measuring process: the op in every variant, beside the version's own launch, on the same values.
+    """Body of a measuring process: the op beside the version's own launch, on the same values.
 
     A row for each, timer and repetition; each repetition in an order of its own.
     """
     warm_up()
     dice, target = random.Random(0), device_target()
-    for problem in TIMED:
-        calls = [Call(problem, **variant) for variant in VARIANTS]
-        given = [tensors(call, "cuda") for call in calls]
-        plan = VERSIONS[calls[0].served(target)[0]](problem, target)
-        runs: list[tuple[Call, str, Callable[..., Any]]] = [
-            (call, "op", functools.partial(function_of(call), *qkv, **options))
-            for call, (qkv, options) in zip(calls, given)
-        ]
-        runs.append((calls[0], "launch", Program(plan, dict(zip("qkv", given[0][0]))).launch))
-        for _, _, run in runs:
+    for call in map(Call, TIMED):
+        qkv, options = tensors(call, "cuda")
+        plan = VERSIONS[call.served(target)[0]](call.problem, target)
+        runs: dict[str, Callable[..., Any]] = {
+            "op": functools.partial(function_of(call), *qkv, **options),
+            "launch": Program(plan, dict(zip("qkv", qkv))).launch,
+        }
+        for run in runs.values():
             run()
         for repetition in range(1, REPETITIONS + 1):
-            for call, what, run in dice.sample(runs, len(runs)):
-                program: Any = SimpleNamespace(launch=lambda copy, run=run: run())
-                for timer, timing in (("device_warm", device_warm(program)), ("host_loop", host_loop(run))):
+            for what in dice.sample(list(runs), len(runs)):
+                program: Any = SimpleNamespace(launch=lambda copy, run=runs[what]: run())
+                for timer, timing in (("device_warm", device_warm(program)), ("host_loop", host_loop(runs[what]))):
                     own = {"what": what, "timer": timer, "repetition": repetition, "status": "ok"}
                     send.send(("row", {**call.columns(target), **own, **vars(timing)}))
 
@@ -328,7 +322,6 @@ def measure_op(writer: Writer, works: dict[str, Work], new_run: bool) -> bool:
 
 def works(count: int) -> dict[str, Work]:
     """The studies of the op, with so many random calls in each that has such."""
-    timed = [Call(problem, **variant) for problem in TIMED for variant in VARIANTS]
     long = count // 2
 
     def problems(target: str) -> list[Call]:
@@ -336,7 +329,7 @@ def works(count: int) -> dict[str, Work]:
 
     return {
         "op_problems": Work(problems, count, 40),
-        "op_time": Work(lambda target: timed, body=time_op),
+        "op_time": Work(lambda target: [*map(Call, TIMED)], body=time_op),
         "op_decode": Work(lambda target: drawn(43, count, target, 90, decode_call), count, 43),
         "op_prompts": Work(lambda target: drawn(43, count, target, 90, prompt_call), count, 43),
         "op_stress": Work(lambda target: list(STRESSED), body=stress),

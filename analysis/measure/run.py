@@ -189,14 +189,11 @@ class StudyRun:
         return [pair for pair in self.pairs() if any((*pair, kind) not in seen for kind in INPUTS)]
 
     def verdicts(self) -> dict[Pair, Row]:
-        """For every pair the check that decides: the worst of its inputs, with the largest error of all."""
+        """For every pair the check that decides: the worst of its inputs."""
         worst: dict[Pair, Row] = {}
         for row in self.rows("checks"):
             pair = (row["version"], problem_of(row))
-            both = [worst.get(pair, row), row]
-            errors = [each["max_abs_err"] for each in both if each["max_abs_err"] is not None]
-            decisive = max(both, key=lambda each: STATUSES.index(each["status"]))
-            worst[pair] = {**decisive, "max_abs_err": max(errors, default=None)}
+            worst[pair] = max(worst.get(pair, row), row, key=lambda each: STATUSES.index(each["status"]))
         return worst
 
     def untimed(self, process: int) -> list[Trial]:
@@ -204,7 +201,7 @@ class StudyRun:
         rows = (row for row in self.rows("timings") if row["process"] == process)
         seen = {(row["version"], problem_of(row), row["timer"]) for row in rows}
         trials = [
-            Trial(pair, tuple(timer for timer in self.study.timers if (*pair, timer) not in seen), check)
+            Trial(pair, tuple(timer for timer in self.study.timers if (*pair, timer) not in seen), check["status"])
             for pair, check in self.verdicts().items()
             if check["status"] in TIMED_STATUSES
         ]
@@ -220,21 +217,13 @@ class StudyRun:
             if row["process"] == process:
                 timers.setdefault((row["version"], problem_of(row)), []).append(row["timer"])
         checks = self.verdicts() if timers else {}
-        return [Trial(pair, tuple(names), checks[pair]) for pair, names in timers.items()]
+        return [Trial(pair, tuple(names), checks[pair]["status"]) for pair, names in timers.items()]
 
     def unfinished(self, processes: int) -> list[Pair]:
         """What is still to be checked, or to be timed by one of so many processes."""
         timed = {trial.pair for process in range(processes) for trial in self.untimed(process + 1)}
         left = {*self.unchecked(), *timed}
         return [pair for pair in self.pairs() if pair in left]
-
-    def note_untimed(self) -> None:
-        """A row with the reason for every pair that could not be timed."""
-        seen = {(row["version"], problem_of(row)) for row in self.rows("timings")}
-        for pair, check in self.verdicts().items():
-            if check["status"] not in TIMED_STATUSES and pair not in seen:
-                own = {name: check[name] for name in ("status", "reason", "max_abs_err")}
-                self.append("timings", [row_of(pair, process=0, **own)])
 
 
 # ---------------------------------------------------------------- the processes
@@ -269,23 +258,16 @@ class Crew:
 
     def check(self, run: StudyRun, pairs: Sequence[Pair]) -> None:
         """Append the rows of every pair, one for each kind of inputs."""
-        with tqdm(total=len(pairs), desc=f"{run.study.name}: check", unit="pair") as bar:
-
-            def fail(pair: Pair) -> None:
-                why = self.lost[pair]
-                run.append("checks", [row_of(pair, inputs=kind, status="error", reason=why) for kind in INPUTS])
-                bar.update()
-
-            for pair in (pair for pair in pairs if pair in self.lost):
-                fail(pair)
-            for kind, content in self.checker.do(check_all, in_shapes([p for p in pairs if p not in self.lost])):
-                if kind == "lost":
-                    pair, error = content
-                    self.lost[pair] = first_line(error)
-                    fail(pair)
-                else:
-                    run.append("checks", content)
-                    bar.update()
+        lost = [("lost", (pair, MeasureError(self.lost[pair]))) for pair in pairs if pair in self.lost]
+        sent = self.checker.do(check_all, in_shapes([pair for pair in pairs if pair not in self.lost]))
+        what = f"{run.study.name}: check"
+        for kind, content in tqdm(itertools.chain(lost, sent), total=len(pairs), desc=what, unit="pair"):
+            if kind == "lost":
+                pair, error = content
+                self.lost[pair] = first_line(error)
+                row = {"status": "error", "reason": self.lost[pair]}
+                content = [row_of(pair, inputs=inputs, **row) for inputs in INPUTS]
+            run.append("checks", content)
 
     def time(self, run: StudyRun) -> None:
         """Append the rows of every process that are not there yet, then once more those off their siblings."""
@@ -297,9 +279,9 @@ class Crew:
         """Append what a process has to time; False where it is lost at one."""
         mark: Row = {"repeated": True} if again else {}
         left = (run.off if again else run.untimed)(process)
-        for pair, timer in ((trial.pair, timer) for trial in left for timer in trial.timers if trial.pair in self.lost):
-            failed = {"process": process, "timer": timer, "status": "error", "reason": self.lost[pair], **mark}
-            run.append("timings", [row_of(pair, **failed)])
+        for trial in (trial for trial in left if trial.pair in self.lost):
+            failed = {"process": process, "status": "error", "reason": self.lost[trial.pair], **mark}
+            run.append("timings", [row_of(trial.pair, timer=timer, **failed) for timer in trial.timers])
         left = [trial for trial in left if trial.pair not in self.lost]
         trials = in_order(left, f"{run.id} {run.study.name} {process}")
         if not trials:
@@ -377,7 +359,6 @@ def measure_studies(
                 with contextlib.suppress(MeasureError):
                     deque(load, maxlen=0)
             crew.check(run, run.unchecked())
-            run.note_untimed()
             if run is runs[0]:
                 describe(folder, gpu, crew.checker)
             crew.time(run)
@@ -398,7 +379,7 @@ def describe(folder: Any, gpu: Mapping[str, Any], worker: Worker) -> None:
 
 def summary(run: StudyRun) -> Iterator[str]:
     """How many pairs have which status and how many timings failed; a line for every pair and reason that failed."""
-    checks, rows = run.verdicts(), [row for row in run.rows("timings") if row["timer"]]
+    checks, rows = run.verdicts(), run.rows("timings")
     found = {(pair, check["reason"]): "check" for pair, check in checks.items() if check["status"] == "error"}
     for row in rows:
         if row["status"] == "error":

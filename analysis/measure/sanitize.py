@@ -3,8 +3,8 @@
 A row for each tool and version: how many hazards the tool counts over the small, odd problems on which the emulator
 tries the version too. What a version declares is expected. A process, `python -m analysis.measure.sanitize TOOL
 VERSION...`, has several versions that declare nothing; where the tool counts a hazard, or it ends in another way than
-it should, each of them has a process of its own. In it every buffer is a driver allocation of its exact size, which
-holds nothing unless the plan fills it: memcheck and initcheck watch that.
+it should, each of them has a process of its own. In it every buffer is an allocation of its exact size, which holds
+nothing unless the plan fills it: memcheck and initcheck watch that.
 
 A tool that does not find what is `KNOWN`, or does not come to its end, has checked nothing. No diverging barrier is
 known, since one may hang the GPU. Older rows name a kernel and a place, which were read from the tools' reports.
@@ -14,34 +14,25 @@ import argparse
 import collections
 import contextlib
 import itertools
+import os
 import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from cuda.bindings import driver
 
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.check import problems
 from kernels.checking.reference import make_inputs
 from kernels.runtime.compile import compile_ptx, require_target
-from kernels.runtime.gpu import (
-    DTYPES,
-    GpuError,
-    cells_of,
-    device_target,
-    encode_map,
-    load_ptx,
-    prepare_launch,
-    require_gpu,
-)
+from kernels.runtime.gpu import DTYPES, cells_of, device_target, encode_map, load_ptx, prepare_launch, require_gpu
 
 from ..errors import REFUSED, MeasureError
 from ..evidence.current import Row, current, today
@@ -84,44 +75,28 @@ EXACT = "memcheck"  # leaves out the padding, so that a declared read out of bou
 # ---------------------------------------------------------------- the process that a tool watches
 
 
-def _ask(entry: Any, *arguments: Any) -> Any:
-    code, *values = entry(*arguments)
-    if code != driver.CUresult.CUDA_SUCCESS:
-        raise GpuError(f"the CUDA driver answered {code.name} to {entry.__name__}")
-    return values[0] if values else None
-
-
-def allocate(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Addresses of driver allocations of so many bytes, one each, which end with the process."""
-    return {name: int(_ask(driver.cuMemAlloc, size)) for name, size in sizes.items()}
-
-
 def run_version(name: str, problem: Problem, tool: str, unwritten: str = "") -> None:
     """One call. Raises: Unsupported, GpuError."""
-    plan = VERSIONS[name](problem, device_target())
-    inputs = {name: values for name, values in make_inputs(problem, "uniform").items() if name != unwritten}
-    itemsize = {name: DTYPES[buffer.dtype].itemsize for name, buffer in plan.buffers.items()}
-    sizes = {name: buffer.size * itemsize[name] for name, buffer in plan.buffers.items()}
-    padding = {name: 0 if tool == EXACT else b.padding * itemsize[name] for name, b in plan.buffers.items()}
-    addresses = allocate({name: size + padding[name] for name, size in sizes.items()})
+    target, device = device_target(), require_gpu()
+    plan, inputs = VERSIONS[name](problem, target), make_inputs(problem, "uniform")
+    memory: dict[str, torch.Tensor] = {}
     for name, buffer in plan.buffers.items():
-        if padding[name]:
-            _ask(driver.cuMemsetD8, addresses[name] + sizes[name], 0xFF, padding[name])
+        padding = 0 if tool == EXACT else buffer.padding
+        memory[name] = torch.empty(buffer.size + padding, dtype=DTYPES[buffer.dtype], device=device)
+        memory[name][buffer.size :].view(torch.uint8).fill_(0xFF)  # NaN
         contents = buffer.init() if buffer.init else inputs.get(name)
-        if contents is not None:
-            host = torch.as_tensor(contents).to(DTYPES[buffer.dtype]).contiguous()
-            _ask(driver.cuMemcpyHtoD, addresses[name], host.data_ptr(), sizes[name])
+        if contents is not None and name != unwritten:
+            memory[name][: buffer.size] = torch.as_tensor(contents).to(DTYPES[buffer.dtype]).flatten()
     maps = {name: buffer.tensor_map for name, buffer in plan.buffers.items() if buffer.tensor_map is not None}
-    given = addresses | {name: encode_map(of, addresses[of.buffer]) for name, of in maps.items()}
+    given: dict[str, Any] = {name: buffer.data_ptr() for name, buffer in memory.items()}
+    given |= {name: encode_map(of, given[of.buffer]) for name, of in maps.items()}
     for launch in plan.launches:
-        require_target(launch, device_target())
+        require_target(launch, target)
         values = [given[argument] if isinstance(argument, str) else argument for argument in launch.args]
-        function = load_ptx(compile_ptx(launch.kernel, device_target()))
+        function = load_ptx(compile_ptx(launch.kernel, target))
         shape = launch.grid, launch.block
         prepare_launch(function, *shape, values, cells_of(launch, maps), launch.dynamic_bytes, launch.cluster)()
         torch.cuda.synchronize()
-    for address in addresses.values():
-        _ask(driver.cuMemFree, address)
 
 
 def run_watched(tool: str, *names: str) -> int:
@@ -129,7 +104,6 @@ def run_watched(tool: str, *names: str) -> int:
 
     It is REFUSED where one of the versions runs on none of its problems.
     """
-    torch.empty(1, device=require_gpu())  # makes torch's context current, for the driver's allocations
     names, unwritten = ((KNOWN,), "q") if names == (HEARD,) else (names, "")
     ran = set()
     for name in names:
@@ -180,9 +154,10 @@ class Tools:
         log = self.folder / f"{tool}_{names[0]}{f'_and_{len(names) - 1}_more' * (len(names) > 1)}.log"
         given = options(tool, self.help, next(self.ports))
         command = [self.binary, *given, sys.executable, "-m", "analysis.measure.sanitize", tool, *names]
+        here = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # a buffer is an allocation of its own
         with open(log, "wb") as out:
             try:
-                done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, timeout=TIMEOUT)
+                done = subprocess.run(command, stdout=out, stderr=out, cwd=ROOT, env=here, timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
                 return Told(-1, None)
         counts = SUMMARY.findall(log.read_text(encoding="utf-8", errors="replace"))

@@ -48,7 +48,7 @@ def time_all(trials: list[Trial], process: int, send: Connection) -> None:
         for timer in trial.timers:
             us = 10 + zlib.crc32(f"{trial.pair} {timer}".encode()) % 1000 + process / 10
             numbers = {"n": 3, "p20_us": us, "median_us": us, "p80_us": us, "sm_mhz": 2000}
-            columns = {"process": process, "timer": timer, "status": trial.checked["status"], **numbers}
+            columns = {"process": process, "timer": timer, "status": trial.status, **numbers}
             send.send(("timings", row_of(trial.pair, **columns)))
     send.send(("seen", frozenset()))
 

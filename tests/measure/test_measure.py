@@ -96,19 +96,14 @@ def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
     assert pair in again.unchecked() and again.id != run.id, "rows of two codes would stand in one run"
 
 
-def test_the_worst_of_the_inputs_decides_and_what_cannot_be_timed_is_a_row_with_its_reason(begin) -> None:
+def test_the_worst_of_the_inputs_decides_and_what_cannot_run_is_not_timed(begin) -> None:
     run = begin()
     one, other = run.unchecked()[:2]
-    row = on_gpu.row_of(one, inputs="uniform", status="ok", reason="", max_abs_err=1e-3)
-    wrong = {**row, "inputs": "sharp", "status": "wrong", "reason": "why", "max_abs_err": 1e-6}
-    run.append("checks", [row, wrong])
-    check(run, other, "infeasible", reason="49,536 B and 49,152 B", max_abs_err=None)
-    verdict = run.verdicts()[one]
-    assert (verdict["status"], verdict["reason"], verdict["max_abs_err"]) == ("wrong", "why", 1e-3)
-    run.note_untimed()
-    run.note_untimed()
-    [row] = run.rows("timings")
-    assert (row["status"], row["timer"], row["reason"]) == ("infeasible", None, "49,536 B and 49,152 B")
+    check(run, other, "infeasible", reason="49,536 B and 49,152 B")
+    row = on_gpu.row_of(one, inputs="uniform", status="ok", reason="")
+    run.append("checks", [row, {**row, "inputs": "sharp", "status": "wrong", "reason": "why"}])
+    assert run.verdicts()[one]["reason"] == "why"
+    assert [(trial.pair, trial.status) for trial in run.untimed(1)] == [(one, "wrong")]
 
 
 def test_without_a_gpu_measuring_ends_with_one_line(capsys, monkeypatch) -> None:

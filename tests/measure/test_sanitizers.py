@@ -96,37 +96,36 @@ def test_where_no_tool_answers_nothing_is_written(tmp_path: Path, monkeypatch: p
 
 
 def test_the_watched_process_launches_every_problem_with_its_own_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the driver replaced: buffers and grids are those of the plan; padding is left out for memcheck alone."""
+    """Without a card: buffers and grids are those of the plan; padding is left out for memcheck alone."""
     launched: list[Any] = []
-    sizes: list[dict[str, int]] = []
+    made: list[torch.Tensor] = []
 
-    def allocate(wanted: dict[str, int]) -> dict[str, int]:
-        sizes.append(dict(wanted))
-        return {name: 0x1000 * number for number, name in enumerate(wanted, 1)}
+    def empty(size: int, **options: Any) -> torch.Tensor:
+        made.append(torch.full((size,), 7, **options))
+        return made[-1]
 
     def prepare(function, grid, block, values, types, shared_bytes=0, cluster=1):
         assert len(values) == len(types)
         return lambda: launched.append((entry_name(function), grid))
 
-    monkeypatch.setattr(sanitize, "allocate", allocate)
-    asked: list[Any] = []
-    monkeypatch.setattr(sanitize, "_ask", lambda entry, *arguments: asked.append(entry))
+    monkeypatch.setattr(torch, "empty", empty)
     monkeypatch.setattr(sanitize, "require_gpu", lambda: torch.device("cpu"))
     monkeypatch.setattr(sanitize, "device_target", lambda: "sm_90")
     monkeypatch.setattr(sanitize, "load_ptx", lambda ptx: ptx)
     monkeypatch.setattr(sanitize, "prepare_launch", prepare)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     plans = [VERSIONS["rope_separate"](problem) for problem in sanitize.problems(VERSIONS["rope_separate"])]
-    padded = next(i for i, plan in enumerate(plans) if plan.buffers["cos"].padding)
-    for tool, more in (("memcheck", 0), ("racecheck", plans[padded].buffers["cos"].padding)):
+    buffers = [buffer for plan in plans for buffer in plan.buffers.items()]
+    assert any(buffer.padding for _, buffer in buffers)
+    for tool, names, unwritten in (("memcheck", "rope_separate", ""), ("racecheck", sanitize.HEARD, "q")):
         launched.clear()
-        sizes.clear()
-        assert sanitize.run_watched(tool, "rope_separate") == 0
+        made.clear()
+        assert sanitize.run_watched(tool, names) == 0
         assert [grid for _, grid in launched] == [launch.grid for plan in plans for launch in plan.launches]
-        assert sizes[padded]["cos"] == 4 * (plans[padded].buffers["cos"].size + more)
-    written = asked.count(sanitize.driver.cuMemcpyHtoD) // 2
-    asked.clear()
-    assert sanitize.run_watched("racecheck", sanitize.HEARD) == 0
-    assert asked.count(sanitize.driver.cuMemcpyHtoD) == written - len(plans), "nobody writes q"
+        for (name, buffer), memory in zip(buffers, made, strict=True):
+            padding = memory[buffer.size :]
+            assert len(padding) == (0 if tool == "memcheck" else buffer.padding) and padding.isnan().all()
+            filled = buffer.init is not None or name in set("qkv") - {unwritten}
+            assert bool((memory[: buffer.size] == 7).all()) != filled
     monkeypatch.setattr(sanitize, "device_target", lambda: "sm_89")
     assert sanitize.run_watched("memcheck", "rope_v8_mma") == REFUSED
