@@ -110,7 +110,7 @@ def decode_error(e: Evidence) -> Plot | Missing:
     for dtype in DTYPES:
         drawn = [("ours", RAW), ("PyTorch, one graph", GRAPH[dtype]), ("FlashInfer", "flashinfer_rope")]
         for label, name in drawn[: 3 if dtype == "float16" else 2]:
-            for problem in (*(step(dtype, keys) for keys in SWEPT), step(dtype, LONGEST[4], heads=4, kv_heads=1)):
+            for problem in (*(step(dtype, keys) for keys in SWEPT), step(dtype, LONGEST, heads=4, kv_heads=1)):
                 if e.study(STUDY).check(name, problem):
                     err = e.relative_error(name, STUDY, problem=problem)[problem]
                     rows.append((dtype, f"{label}, {dtype}", name, problem.seq_k, err.value))
@@ -125,7 +125,7 @@ def decode_error(e: Evidence) -> Plot | Missing:
             axis.plot(points["keys"], points["relative_err"], marker=marker, label=series, **look)
         axis.set_xscale("log", base=2)
         log_ticks(axis, "y", 1e-8, 1e-2)
-        axis.xaxis.set_major_locator(FixedLocator([256, 4096, 65_536, LONGEST[4]]))
+        axis.xaxis.set_major_locator(FixedLocator([256, 4096, 65_536, LONGEST]))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.xaxis.set_major_formatter(lambda keys, _: f"{keys:,.0f}")
         axis.set_xlabel("keys, and the position of the query", loc="left")

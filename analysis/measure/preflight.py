@@ -91,18 +91,16 @@ def _target(target: str, name: str) -> Line:
 
 
 def _driver(given: Machine) -> Line:
-    needed = int((given.torch_cuda or "0").split(".")[0])
-    wants = f"torch is of CUDA {given.torch_cuda or 'none'}"
-    if given.driver_cuda is None:
-        return Line("driver", STOPS, f"it does not say which CUDA it runs; {wants}")
-    both = f"{given.driver or 'of unknown version'} runs CUDA up to {'.'.join(map(str, given.driver_cuda))}, {wants}"
-    if given.driver_cuda[0] < needed:
-        lock = lock_cuda(given.driver_cuda)
-        other = f", or packages for CUDA {lock}: make gpu CUDA={lock}" if lock <= given.driver_cuda[0] else ""
-        return Line("driver", STOPS, f"{both}: driver {LEAST_DRIVER[needed]} or later is needed{other}")
-    if not given.torch_sees_it:
+    found, needed = given.driver_cuda or (0, 0), int((given.torch_cuda or "0").split(".")[0])
+    runs = f"{given.driver or 'of unknown version'} runs CUDA up to {'.'.join(map(str, found))}"
+    both = f"{runs}, torch is of CUDA {given.torch_cuda or 'none'}"
+    if given.torch_sees_it:
+        return Line("driver", OK, both)
+    if found[0] >= needed:
         return Line("driver", STOPS, f"{both}, but torch sees no GPU: is it a CPU build of torch?")
-    return Line("driver", OK, both)
+    lock = lock_cuda(given.driver_cuda)
+    other = f", or packages for CUDA {lock}: make gpu CUDA={lock}" if lock <= found[0] else ""
+    return Line("driver", STOPS, f"{both}: driver {LEAST_DRIVER[needed]} or later is needed{other}")
 
 
 def _processes(found: tuple[int, ...] | None) -> Line:

@@ -39,7 +39,7 @@ from ..evidence.current import Row, current, today
 from ..record import files
 from ..record import rows as measured
 from ..record.files import problem_columns, problem_of, read_records, read_table, write_table
-from .studies import PUBLISHED, STUDIES, own_pairs
+from .studies import own_pairs
 
 Pair = tuple[str, Problem]
 WORKERS = 2
@@ -121,13 +121,12 @@ def _update(
 ) -> int:
     """Bring data/<table>.csv up to date. A pass: what makes the rows of a pair, and what prepares its processes."""
     parser = argparse.ArgumentParser(prog=f"python -m analysis {table}")
-    parser.add_argument("--study", default=PUBLISHED, help=f"some of, separated by commas: {', '.join(STUDIES)}")
-    pairs = own_pairs(parser.parse_args(arguments).study)
+    parser.parse_args(arguments)
     rows = current(read_records(files.DATA / f"{table}.csv", table))
     if table == "resources" and {row["target"] for row in rows} != set(TARGETS):
         rows = []
     done = {_pair(row) for row in rows}
-    todo = [pair for pair in pairs if pair not in done]
+    todo = [pair for pair in own_pairs() if pair not in done]
     for make, prepare in passes if todo else ():
         with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"), prepare) as pool:
             made = pool.map(make, *zip(*todo, strict=True))
@@ -145,7 +144,7 @@ def counts(arguments: list[str]) -> int:
 
 
 def resources(arguments: list[str]) -> int:
-    place = {pair: position for position, pair in enumerate(own_pairs(PUBLISHED))}
+    place = {pair: position for position, pair in enumerate(own_pairs())}
     return _update("resources", arguments, lambda row: place.get(_pair(row), len(place)), (compiled, None))
 
 

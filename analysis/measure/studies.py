@@ -10,6 +10,7 @@ from kernels.checking.check import OWN, problems, supports
 from kernels.version import TABLES
 
 from ..errors import DataError
+from ..record.problems import values_of
 
 TIMERS = ("device_warm", "device_cold", "launched")
 SOURCE_TIMER = "launched"  # times what the documents' own harness times
@@ -45,6 +46,11 @@ class Study:
 
 def _ids(chosen: Callable[[Version], Any]) -> tuple[str, ...]:
     return tuple(version.id for version in VERSIONS.values() if chosen(version))
+
+
+def _named(*names: str) -> tuple[Problem, ...]:
+    """Problems by their names in the tables of data/, which white space separates."""
+    return tuple(Problem(*values_of(name)) for line in names for name in line.split())
 
 
 LOG_SHAPES = {512: (1, 4, 64), 2048: (1, 4, 64), 4096: (1, 2, 32), 8192: (1, 1, 16)}  # head dim: batch, heads, seq
@@ -101,58 +107,43 @@ def _fp16() -> Iterator[Problem]:
             yield Problem("fp16", 2, 16, seq_q=seq, hdim=128, dtype="float16", causal=causal)
 
 
-def _published() -> Iterator[Problem]:
-    """The shapes that the documents give times of."""
-    yield from (problem for problem in _log() if problem.hdim <= max(LOG_SHAPES))
-    for causal in (False, True):
-        yield Problem("fp16", 1, 8, seq_q=512, hdim=64, dtype="float16", causal=causal)
-
-
 # Heads of a call: around where its blocks need another wave.
 WAVES = (4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 21, 22, 24, 25, 26)
 FUSIONS = ("rope_v8", "rope_hybrid_v8", "rope_separate_v8")  # one core: fused fully, Q alone, not at all
 NAIVE = "rope_v6b"  # the log's full fusion, which rotates K once a query
 NAIVE_LIMIT = 2**30  # multiply-adds of Q and K beyond which it is not measured: it would take longer than all others
-GROUPED = 4  # heads that share keys, where some do
-
-# What the map spans, as batch, heads, seq_q, seq_k, hdim, rotary_dim: 1 to 128 heads, 1 to 2048 queries, 16 to 4096
-# keys, head dims of 64 to 4096, of which 32 to all are rotated. Steps are large, as what decides spans decades.
-FEW_QUERIES = (  # decoding: K is rotated once in any case
-    (1, 1, 1, 16, 64, 32), (1, 1, 1, 4096, 128, 128), (1, 8, 1, 4096, 128, 32), (1, 32, 1, 256, 128, 128),
-    (1, 32, 1, 1024, 128, 128), (1, 32, 1, 4096, 128, 128), (1, 32, 1, 4096, 128, 64), (8, 16, 1, 1024, 128, 128),
-    (8, 16, 1, 256, 256, 64), (1, 128, 1, 64, 128, 128), (4, 32, 1, 512, 64, 64), (1, 4, 1, 2048, 512, 512),
-    (1, 2, 1, 1024, 2048, 128), (1, 1, 1, 512, 4096, 4096), (1, 16, 4, 2048, 128, 128), (1, 32, 8, 1024, 128, 64),
-    (1, 8, 16, 4096, 128, 128), (1, 4, 16, 1024, 512, 128), (2, 2, 16, 256, 1024, 1024), (8, 16, 16, 128, 64, 32),
-    (1, 1, 16, 16, 4096, 128),
-)  # fmt: skip
-SHORT_FEW_HEADS = (  # the shapes of the log, and around them
-    (1, 4, 64, 64, 64, 64), (1, 4, 64, 64, 128, 64), (1, 4, 64, 64, 256, 32), (1, 4, 64, 64, 512, 128),
-    (1, 4, 64, 64, 512, 512), (1, 4, 64, 64, 1024, 128), (1, 4, 64, 64, 2048, 128), (1, 4, 64, 64, 2048, 2048),
-    (1, 2, 32, 32, 4096, 128), (1, 1, 32, 4096, 512, 512), (1, 2, 128, 1024, 256, 64), (2, 4, 128, 128, 1024, 256),
-    (1, 8, 64, 512, 128, 32), (1, 16, 32, 256, 128, 128), (1, 3, 50, 77, 96, 48),
-)  # fmt: skip
-SHORT_MANY_HEADS = (  # enough heads to fill the card
-    (4, 32, 64, 64, 64, 32), (8, 16, 64, 64, 128, 64), (8, 16, 64, 64, 512, 128), (8, 16, 64, 64, 512, 512),
-    (8, 16, 64, 64, 2048, 128), (8, 16, 64, 64, 2048, 2048), (8, 16, 128, 128, 64, 64), (2, 32, 32, 32, 1024, 1024),
-    (1, 32, 64, 64, 4096, 128), (2, 64, 128, 128, 256, 32), (8, 8, 64, 256, 256, 256), (1, 64, 64, 512, 128, 128),
-    (1, 32, 128, 1024, 128, 128), (1, 64, 32, 2048, 128, 64),
-)  # fmt: skip
-MANY_QUERIES = (  # prefill: full fusion rotates K once a tile of queries
-    (1, 8, 256, 256, 128, 64), (1, 8, 1024, 1024, 128, 64), (1, 8, 2048, 2048, 128, 64), (1, 8, 2048, 2048, 128, 128),
-    (1, 32, 512, 512, 128, 128), (1, 32, 1024, 1024, 128, 32), (1, 1, 2048, 2048, 64, 64), (1, 1, 2048, 4096, 128, 32),
-    (4, 8, 256, 256, 64, 32), (1, 4, 256, 256, 512, 128), (1, 4, 256, 256, 2048, 2048), (1, 2, 512, 512, 1024, 128),
-    (1, 1, 1024, 1024, 4096, 512), (1, 16, 256, 4096, 128, 128),
-)  # fmt: skip
-GROUPED_HEADS = ((1, 32, 1, 4096, 128, 128), (1, 32, 16, 1024, 128, 128), (1, 32, 512, 512, 128, 128))
-CAUSAL = ((1, 8, 1024, 1024, 128, 128), (1, 32, 512, 512, 128, 64), (1, 8, 256, 2048, 128, 128))
-
-
-def _map() -> Iterator[Problem]:
-    plain = (*FEW_QUERIES, *SHORT_FEW_HEADS, *SHORT_MANY_HEADS, *MANY_QUERIES)
-    for shapes, grouped, causal in ((plain, 1, False), (GROUPED_HEADS, GROUPED, False), (CAUSAL, 1, True)):
-        for batch, heads, seq_q, seq_k, hdim, rotary_dim in shapes:
-            kv_heads = heads // grouped
-            yield Problem("rope", batch, heads, kv_heads, seq_q, seq_k, hdim, rotary_dim, causal=causal)
+# 1 to 128 heads, 1 to 2048 queries, 16 to 4096 keys, head dims of 64 to 4096, of which 32 to all are rotated. Steps are
+# large, as what decides spans decades.
+MAP = _named(
+    # decoding: K is rotated once in any case
+    "rope-b1-h1-s1-k16-d64-r32 rope-b1-h1-s1-k4096-d128-r128 rope-b1-h8-s1-k4096-d128-r32",
+    "rope-b1-h32-s1-k256-d128-r128 rope-b1-h32-s1-k1024-d128-r128 rope-b1-h32-s1-k4096-d128-r128",
+    "rope-b1-h32-s1-k4096-d128-r64 rope-b8-h16-s1-k1024-d128-r128 rope-b8-h16-s1-k256-d256-r64",
+    "rope-b1-h128-s1-k64-d128-r128 rope-b4-h32-s1-k512-d64-r64 rope-b1-h4-s1-k2048-d512-r512",
+    "rope-b1-h2-s1-k1024-d2048-r128 rope-b1-h1-s1-k512-d4096-r4096 rope-b1-h16-s4-k2048-d128-r128",
+    "rope-b1-h32-s8-k1024-d128-r64 rope-b1-h8-s16-k4096-d128-r128 rope-b1-h4-s16-k1024-d512-r128",
+    "rope-b2-h2-s16-k256-d1024-r1024 rope-b8-h16-s16-k128-d64-r32 rope-b1-h1-s16-d4096-r128",
+    # short and few heads: the shapes of the log, and around them
+    "rope-b1-h4-s64-d64-r64 rope-b1-h4-s64-d128-r64 rope-b1-h4-s64-d256-r32 rope-b1-h4-s64-d512-r128",
+    "rope-b1-h4-s64-d512-r512 rope-b1-h4-s64-d1024-r128 rope-b1-h4-s64-d2048-r128 rope-b1-h4-s64-d2048-r2048",
+    "rope-b1-h2-s32-d4096-r128 rope-b1-h1-s32-k4096-d512-r512 rope-b1-h2-s128-k1024-d256-r64",
+    "rope-b2-h4-s128-d1024-r256 rope-b1-h8-s64-k512-d128-r32 rope-b1-h16-s32-k256-d128-r128",
+    "rope-b1-h3-s50-k77-d96-r48",
+    # short, with enough heads to fill the card
+    "rope-b4-h32-s64-d64-r32 rope-b8-h16-s64-d128-r64 rope-b8-h16-s64-d512-r128 rope-b8-h16-s64-d512-r512",
+    "rope-b8-h16-s64-d2048-r128 rope-b8-h16-s64-d2048-r2048 rope-b8-h16-s128-d64-r64 rope-b2-h32-s32-d1024-r1024",
+    "rope-b1-h32-s64-d4096-r128 rope-b2-h64-s128-d256-r32 rope-b8-h8-s64-k256-d256-r256",
+    "rope-b1-h64-s64-k512-d128-r128 rope-b1-h32-s128-k1024-d128-r128 rope-b1-h64-s32-k2048-d128-r64",
+    # many queries: full fusion rotates K once a tile of queries
+    "rope-b1-h8-s256-d128-r64 rope-b1-h8-s1024-d128-r64 rope-b1-h8-s2048-d128-r64 rope-b1-h8-s2048-d128-r128",
+    "rope-b1-h32-s512-d128-r128 rope-b1-h32-s1024-d128-r32 rope-b1-h1-s2048-d64-r64",
+    "rope-b1-h1-s2048-k4096-d128-r32 rope-b4-h8-s256-d64-r32 rope-b1-h4-s256-d512-r128",
+    "rope-b1-h4-s256-d2048-r2048 rope-b1-h2-s512-d1024-r128 rope-b1-h1-s1024-d4096-r512",
+    "rope-b1-h16-s256-k4096-d128-r128",
+    # heads that share keys, and a causal mask
+    "rope-b1-h32-kv8-s1-k4096-d128-r128 rope-b1-h32-kv8-s16-k1024-d128-r128 rope-b1-h32-kv8-s512-d128-r128",
+    "rope-b1-h8-s1024-d128-r128-causal rope-b1-h32-s512-d128-r64-causal rope-b1-h8-s256-k2048-d128-r128-causal",
+)
 
 
 LOG_AND_V8 = (*FUSIONS, "rope_v8_mma", "rope_v8_portable", "rope_v7", "rope_separate")
@@ -160,20 +151,16 @@ COMPILED = ("torch_rope_compiled_sdpa", "torch_rope_compiled_sdpa_efficient", "t
 ONE_GRAPH = ("torch_rope_one_graph", "torch_rope_sdpa_one_graph")
 
 
-def _beyond() -> Iterator[Problem]:
-    """The shapes that V8 is held to: those of the documents and around them, a full card, and prefill."""
-    for hdim, shape in {128: (1, 4, 64), **LOG_SHAPES}.items():
-        yield from _shape("rope", hdim, *shape)
-    for hdim in (256, 1024, 4096, 8192, 16384):
-        yield partial_rope(1, 4, 64, hdim)
-    for hdim in (128, 512, 2048):
-        yield partial_rope(8, 16, 64, hdim)
-    yield Problem("rope", 8, 16, seq_q=64, hdim=2048, rotary_dim=2048)
-    for causal in (False, True):
-        for seq in (256, 1024, 2048, 4096):
-            yield partial_rope(1, 8, seq, 128, causal)
-
-
+# What V8 is held to: the shapes of the documents and around them, a full card, and prefill.
+BEYOND = _named(
+    "rope-b1-h4-s64-d128-r64 rope-b1-h4-s64-d128-r128 rope-b1-h4-s64-d512-r128 rope-b1-h4-s64-d512-r512",
+    "rope-b1-h4-s64-d2048-r128 rope-b1-h4-s64-d2048-r2048 rope-b1-h2-s32-d4096-r128 rope-b1-h2-s32-d4096-r4096",
+    "rope-b1-h1-s16-d8192-r128 rope-b1-h1-s16-d8192-r8192 rope-b1-h4-s64-d256-r128 rope-b1-h4-s64-d1024-r128",
+    "rope-b1-h4-s64-d4096-r128 rope-b1-h4-s64-d8192-r128 rope-b1-h4-s64-d16384-r128 rope-b8-h16-s64-d128-r64",
+    "rope-b8-h16-s64-d512-r128 rope-b8-h16-s64-d2048-r128 rope-b8-h16-s64-d2048-r2048 rope-b1-h8-s256-d128-r64",
+    "rope-b1-h8-s1024-d128-r64 rope-b1-h8-s2048-d128-r64 rope-b1-h8-s4096-d128-r64 rope-b1-h8-s256-d128-r64-causal",
+    "rope-b1-h8-s1024-d128-r64-causal rope-b1-h8-s2048-d128-r64-causal rope-b1-h8-s4096-d128-r64-causal",
+)
 HELD_OUT, HELD_OUT_SEED = 40, 45
 HELD_OUT_FLOATS, HELD_OUT_FLOPS = 2**25, 2**33  # of Q, K and V together, and of both products
 
@@ -199,22 +186,14 @@ def _held_out() -> Iterator[Problem]:
             yield problem
 
 
-SMALLEST, SHORT = partial_rope(1, 4, 64, 128), partial_rope(1, 4, 64, 512)
-LONG = partial_rope(1, 8, 2048, 128, causal=True)
-
-
-def _chosen() -> Iterator[Problem]:
-    """Short and long sequences, small and large head dims, and few queries that meet many keys."""
-    yield from (SMALLEST, SHORT, LONG, partial_rope(1, 8, 2048, 128))
-    yield from (partial_rope(1, 4, 64, 2048), partial_rope(1, 4, 64, 8192), partial_rope(8, 16, 64, 2048))
-    for shape in (
-        (32, 32, 1, 4096, 128, 128), (8, 8, 1, 16384, 128, 64), (32, 8, 1, 4096, 128, 128), (1, 1, 1, 4096, 128, 128),
-        (10, 10, 16, 4096, 160, 160), (4, 4, 16, 1024, 512, 128),
-    ):  # fmt: skip
-        yield Problem("rope", 1, *shape)
-
-
-CHOSEN = tuple(_chosen())
+# Short and long sequences, small and large head dims, and few queries that meet many keys.
+CHOSEN = _named(
+    "rope-b1-h4-s64-d128-r64 rope-b1-h4-s64-d512-r128 rope-b1-h8-s2048-d128-r64-causal rope-b1-h8-s2048-d128-r64",
+    "rope-b1-h4-s64-d2048-r128 rope-b1-h4-s64-d8192-r128 rope-b8-h16-s64-d2048-r128",
+    "rope-b1-h32-s1-k4096-d128-r128 rope-b1-h8-s1-k16384-d128-r64 rope-b1-h32-kv8-s1-k4096-d128-r128",
+    "rope-b1-h1-s1-k4096-d128-r128 rope-b1-h10-s16-k4096-d160-r160 rope-b1-h4-s16-k1024-d512-r128",
+)
+SMALLEST, SHORT, LONG = CHOSEN[:3]
 AUTOTUNED = tuple(f"{name}_autotuned" for name in ONE_GRAPH)  # by far the longest to compile
 AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
 AT_ONE = {  # what compiles for longest
@@ -230,15 +209,15 @@ def loads_ahead(version: Version) -> bool:
     return version.compiled_embedding or version.id in (*ONE_GRAPH, HALF_PEERS[0])
 
 
-# Decode as batch, heads, KV heads, queries, keys and head dim: a cache of 67 to 268 MB in float32, grouped heads and
-# not, one head, a batch, a wide head, 8 heads a group; and four queries, as speculative decoding has them.
-DECODED = (
-    (1, 32, 32, 1, 4096, 128), (1, 32, 8, 1, 4096, 128), (1, 8, 8, 1, 16384, 128), (1, 1, 1, 1, 4096, 128),
-    (16, 32, 8, 1, 2048, 128), (1, 32, 8, 1, 32768, 128), (4, 16, 16, 1, 1500, 256), (1, 64, 8, 1, 8192, 128),
-    (2, 32, 8, 4, 3000, 128),
-)  # fmt: skip
+# Decode: a cache of 67 to 268 MB in float32, grouped heads and not, one head, a batch, a wide head, 8 heads a group;
+# and four queries, as speculative decoding has them.
+DECODED = _named(
+    "rope-b1-h32-s1-k4096-d128-r128 rope-b1-h32-kv8-s1-k4096-d128-r128 rope-b1-h8-s1-k16384-d128-r128",
+    "rope-b1-h1-s1-k4096-d128-r128 rope-b16-h32-kv8-s1-k2048-d128-r128 rope-b1-h32-kv8-s1-k32768-d128-r128",
+    "rope-b4-h16-s1-k1500-d256-r256 rope-b1-h64-kv8-s1-k8192-d128-r128 rope-b2-h32-kv8-s4-k3000-d128-r128-causal",
+)
 SWEPT = (256, 1024, 4096, 8192, 16384, 32768, 131_072)  # keys of one sequence, 32 heads on 8
-LONGEST = (1, 4, 1, 1, 2**20, 128)  # as far as positions go
+LONGEST = 2**20  # as far as positions go, on 4 heads
 SPLIT_KEYS = ("rope_decode", "attention_decode")
 HALF_PEERS = (
     "torch_rope_half_one_graph", "torch_rope_half_one_graph_autotuned", "torch_sdpa_half_flash",
@@ -248,18 +227,12 @@ HALF_ROPE = ("torch_rope_half_flash", "torch_rope_half_cudnn")
 FLASHINFER = ("flashinfer_rope", "flashinfer")
 
 
-def _decoded(dtype: str, *shapes: Any) -> tuple[Problem, ...]:
-    """RoPE with keys that are not rotated yet."""
-    return tuple(
-        Problem("rope", batch, heads, kv_heads, seq_q, seq_k, hdim, hdim, dtype=dtype, causal=seq_q > 1)
-        for batch, heads, kv_heads, seq_q, seq_k, hdim in dict.fromkeys(shapes)
-    )
+def _half(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(replace(problem, dtype="float16") for problem in problems)
 
 
 def _unembedded(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    return tuple(
-        replace(problem, family="attention", rotary_dim=0, q_offset=0) for problem in problems if problem.seq_q == 1
-    )
+    return tuple(replace(problem, family="attention", rotary_dim=0, q_offset=0) for problem in problems)
 
 
 def _embeddings() -> Iterator[Problem]:
@@ -283,50 +256,50 @@ def _split_keys() -> Study:
 
     Peers of float32 have tables in the dtype of q, which half precision makes wrong.
     """
-    sweep = (*DECODED, *((1, 32, 8, 1, keys, 128) for keys in SWEPT), LONGEST)
-    single, half = _decoded("float32", *sweep), _decoded("float16", *sweep)
-    few, few_half = _decoded("float32", *DECODED), _decoded("float16", *DECODED)
-    one, one_half = _decoded("float32", DECODED[1]), _decoded("float16", DECODED[1])
+    grouped = DECODED[1]
+    swept = (replace(grouped, seq_k=keys, q_offset=keys - 1) for keys in SWEPT)
+    longest = replace(grouped, heads=4, kv_heads=1, seq_k=LONGEST, q_offset=LONGEST - 1)
+    rope = tuple(dict.fromkeys((*DECODED, *swept, longest)))
+    plain = _unembedded(problem for problem in rope if problem.seq_q == 1)
+    half, plain_half, few_half = _half(rope), _half(plain), _half(plain[: len(DECODED) - 1])
     graph, graph_autotuned, flash, cudnn = HALF_PEERS
     parts = (
-        (SPLIT_KEYS, (*single, *_unembedded(single), *half, *_unembedded(half))),
-        ((ONE_GRAPH[0],), single),
-        (("rope_v8",), few),
-        ((AUTOTUNED[0], "rope_v2", "rope_v7", "rope_separate"), one),  # long to tune; the log's, which refuse it
+        (SPLIT_KEYS, (*rope, *plain, *half, *plain_half)),
+        ((ONE_GRAPH[0],), rope),
+        (("rope_v8",), DECODED),
+        ((AUTOTUNED[0], "rope_v2", "rope_v7", "rope_separate"), (grouped,)),  # long to tune; the log's, which refuse it
         ((graph,), half),
-        ((graph_autotuned,), one_half),
-        ((cudnn,), _unembedded(half)),
-        ((flash,), _unembedded(few_half)),
+        ((graph_autotuned,), _half([grouped])),
+        ((cudnn,), plain_half),
+        ((flash,), few_half),
         ((FLASHINFER[0],), half),
-        ((FLASHINFER[1],), _unembedded(half)),
+        ((FLASHINFER[1],), plain_half),
     )
     about = "Up to 8 queries a head by keys that blocks share, in float32 and half precision"
     return Study("split_keys", about, ("device_warm", "device_cold"), parts)
 
 
-# Prompts as batch, heads, KV heads, tokens, head dim and mask: the report's, a model's, long, then around these.
-PROMPTS = (
-    (1, 8, 8, 512, 64, False), (1, 8, 8, 512, 64, True), (1, 8, 8, 512, 128, False), (1, 32, 8, 2048, 128, True),
-    (2, 16, 16, 4096, 128, False), (2, 16, 16, 4096, 128, True), (1, 32, 8, 2048, 64, True), (1, 8, 8, 64, 64, False),
-    (8, 16, 16, 64, 64, True), (1, 32, 8, 128, 128, True), (4, 32, 8, 256, 128, True), (1, 12, 12, 1000, 96, False),
-    (1, 32, 32, 1024, 64, True), (16, 8, 8, 512, 128, True), (2, 32, 8, 1500, 128, True), (1, 16, 8, 1024, 256, True),
-    (1, 8, 8, 2048, 64, False), (1, 64, 8, 4096, 128, True), (1, 16, 16, 8192, 128, True), (1, 8, 8, 8192, 64, False),
-    (1, 16, 16, 256, 64, False), (16, 16, 16, 128, 64, True), (4, 32, 8, 512, 64, True), (16, 32, 8, 64, 128, True),
-    (1, 32, 8, 300, 128, True), (4, 16, 16, 1024, 64, False), (2, 64, 8, 1024, 128, True), (1, 32, 32, 4096, 64, True),
-    (1, 8, 8, 4096, 128, False), (1, 8, 8, 8192, 128, False), (1, 16, 16, 2048, 192, False),
-    (1, 16, 8, 4096, 256, True),
-)  # fmt: skip
+# Prompts: the report's, a model's, long, then around these.
+PROMPTS = _named(
+    "rope-b1-h8-s512-d64-r64 rope-b1-h8-s512-d64-r64-causal rope-b1-h8-s512-d128-r128",
+    "rope-b1-h32-kv8-s2048-d128-r128-causal rope-b2-h16-s4096-d128-r128 rope-b2-h16-s4096-d128-r128-causal",
+    "rope-b1-h32-kv8-s2048-d64-r64-causal rope-b1-h8-s64-d64-r64 rope-b8-h16-s64-d64-r64-causal",
+    "rope-b1-h32-kv8-s128-d128-r128-causal rope-b4-h32-kv8-s256-d128-r128-causal rope-b1-h12-s1000-d96-r96",
+    "rope-b1-h32-s1024-d64-r64-causal rope-b16-h8-s512-d128-r128-causal rope-b2-h32-kv8-s1500-d128-r128-causal",
+    "rope-b1-h16-kv8-s1024-d256-r256-causal rope-b1-h8-s2048-d64-r64 rope-b1-h64-kv8-s4096-d128-r128-causal",
+    "rope-b1-h16-s8192-d128-r128-causal rope-b1-h8-s8192-d64-r64 rope-b1-h16-s256-d64-r64",
+    "rope-b16-h16-s128-d64-r64-causal rope-b4-h32-kv8-s512-d64-r64-causal rope-b16-h32-kv8-s64-d128-r128-causal",
+    "rope-b1-h32-kv8-s300-d128-r128-causal rope-b4-h16-s1024-d64-r64 rope-b2-h64-kv8-s1024-d128-r128-causal",
+    "rope-b1-h32-s4096-d64-r64-causal rope-b1-h8-s4096-d128-r128 rope-b1-h8-s8192-d128-r128",
+    "rope-b1-h16-s2048-d192-r192 rope-b1-h16-kv8-s4096-d256-r256-causal",
+)
 PHASES = tuple(f"fp16_phase7{step}" for step in "abcd")
 
 
 def _half_prompts() -> Study:
     """The report's problem from Phase 4 to 7, and its other half of long ones; prompts with RoPE and without."""
     report = tuple(problem for problem in _fp16() if problem.seq_q in (512, 4096))
-    plain = tuple(
-        Problem("attention", batch, heads, kv_heads, seq, seq, hdim, dtype="float16", causal=causal)
-        for batch, heads, kv_heads, seq, hdim, causal in PROMPTS
-    )
-    rope = tuple(replace(problem, family="rope", rotary_dim=problem.hdim) for problem in plain)
+    rope, plain = _half(PROMPTS), _half(_unembedded(PROMPTS))
     rope += (replace(rope[3], dtype="bfloat16"),)
     before = ("fp16_minimal", "fp16_phase4", "fp16_phase4_causal", "fp16_phase4_mma", "fp16_phase6_iter2")
     parts = (
@@ -341,36 +314,32 @@ def _half_prompts() -> Study:
 
 
 # Chunks of queries that the op takes by kernels of their own: those of `peers`, then of a user.
-CHUNKS = (
-    (1, 10, 10, 16, 4096, 160, 160, False), (1, 8, 8, 16, 4096, 128, 128, False), (1, 2, 2, 128, 1024, 256, 64, False),
-    (1, 8, 8, 64, 512, 128, 32, False), (1, 32, 8, 16, 1024, 128, 128, False), (1, 8, 8, 256, 2048, 128, 128, True),
-    (3, 5, 1, 17, 700, 320, 320, False), (4, 8, 2, 48, 2500, 192, 96, True), (1, 32, 8, 64, 8192, 128, 128, True),
-    (1, 32, 8, 32, 32768, 128, 128, True), (2, 32, 8, 24, 2000, 128, 128, True), (1, 64, 8, 9, 16384, 128, 128, True),
-    (1, 16, 16, 64, 1024, 64, 64, True),
-)  # fmt: skip
-MODEL_PROMPTS = (
-    (1, 32, 8, 2048, 2048, 128, 128, True), (1, 32, 8, 2048, 2048, 64, 64, True),
-    (1, 16, 16, 2048, 2048, 192, 192, False), (1, 16, 8, 4096, 4096, 256, 256, True),
-)  # fmt: skip
+CHUNKS = _named(
+    "rope-b1-h10-s16-k4096-d160-r160 rope-b1-h8-s16-k4096-d128-r128 rope-b1-h2-s128-k1024-d256-r64",
+    "rope-b1-h8-s64-k512-d128-r32 rope-b1-h32-kv8-s16-k1024-d128-r128 rope-b1-h8-s256-k2048-d128-r128-causal",
+    "rope-b3-h5-kv1-s17-k700-d320-r320 rope-b4-h8-kv2-s48-k2500-d192-r96-causal",
+    "rope-b1-h32-kv8-s64-k8192-d128-r128-causal rope-b1-h32-kv8-s32-k32768-d128-r128-causal",
+    "rope-b2-h32-kv8-s24-k2000-d128-r128-causal rope-b1-h64-kv8-s9-k16384-d128-r128-causal",
+    "rope-b1-h16-s64-k1024-d64-r64-causal",
+)
+MODEL_PROMPTS = _named(
+    "rope-b1-h32-kv8-s2048-d128-r128-causal rope-b1-h32-kv8-s2048-d64-r64-causal rope-b1-h16-s2048-d192-r192",
+    "rope-b1-h16-kv8-s4096-d256-r256-causal",
+)
 
 
 def _prompts(everywhere: Sequence[Problem]) -> Study:
     """What the op takes of the shapes of `peers`, and of users, by kernels for prompts and for chunks."""
-
-    def made(shapes: Any) -> tuple[Problem, ...]:
-        return tuple(replace(Problem("rope", *shape[:-1]), causal=shape[-1]) for shape in shapes)
-
-    chunks, beside = made(CHUNKS), ("rope_v8", *ONE_GRAPH)
     long = (problem for problem in everywhere if min(problem.seq_q, problem.seq_k) >= 256 and problem.hdim <= 128)
-    prompts = *(problem for problem in long if problem not in chunks), *made(MODEL_PROMPTS)
-    parts = (("rope_prompt32", *beside), prompts), (("rope_chunk", *beside), chunks)
+    prompts, beside = (*(problem for problem in long if problem not in CHUNKS), *MODEL_PROMPTS), ("rope_v8", *ONE_GRAPH)
+    parts = (("rope_prompt32", *beside), prompts), (("rope_chunk", *beside), CHUNKS)
     return Study("prompts", "Prompts in float32, and chunks of queries against many keys", ("device_warm",), parts)
 
 
 def _studies() -> Iterator[Study]:
     warm, both = ("device_warm",), ("device_warm", SOURCE_TIMER)
     of_log = _ids(lambda v: not (v.ablation or v.beyond or v.control_of))
-    published = tuple(_published())
+    published = tuple(p for p in (*_log(), *_fp16()) if p.hdim <= max(LOG_SHAPES) and p.batch == 1)  # with their times
     yield Study("log", "The shapes of the documents, all timers", TIMERS, ((of_log, tuple(_log())),))
     dims = tuple(_at([2**n for n in range(7, 15)], 1, 4, 64))
     yield Study("controlled", "Only the head dim varies", warm, ((of_log, dims),))
@@ -386,8 +355,8 @@ def _studies() -> Iterator[Study]:
     in_c = {name for v in VERSIONS.values() if v.control_of for name in (v.id, v.control_of)}
     plain = tuple(problem for problem in published if not problem.causal)
     yield Study("control", "The same in CUDA C++", both, ((_ids(lambda v: v.id in in_c), plain),))
-    beyond, everywhere = tuple(_beyond()), tuple(dict.fromkeys((*CHOSEN, *_beyond(), *_map())))
-    yield Study("beyond", "V8 against the log and PyTorch", warm, (((*LOG_AND_V8, *COMPILED), beyond),))
+    everywhere = tuple(dict.fromkeys((*CHOSEN, *BEYOND, *MAP)))
+    yield Study("beyond", "V8 against the log and PyTorch", warm, (((*LOG_AND_V8, *COMPILED), BEYOND),))
     apart = {*AT_ALL, *AT_ONE, *AUTOTUNED, *HALF_PEERS, *FLASHINFER, *HALF_ROPE, "triton_rope_sliced"}
     others = _ids(lambda v: v.is_peer and v.family == "rope" and v.beyond and v.id not in apart)
     alone = (((name,), (problem,)) for name, problem in AT_ONE.items())
@@ -404,9 +373,8 @@ def _studies() -> Iterator[Study]:
     yield _prompts(everywhere)
     against = (*FUSIONS, "rope_chunk", "rope_decode", "rope_prompt32", *ONE_GRAPH)
     yield Study("heldout", "V8 on problems drawn at random", warm, ((against, tuple(_held_out())),))
-    spanned = tuple(_map())
-    short = tuple(problem for problem in spanned if problem.flops <= 4 * NAIVE_LIMIT)
-    yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, spanned), ((NAIVE,), short)))
+    short = tuple(problem for problem in MAP if problem.flops <= 4 * NAIVE_LIMIT)
+    yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, MAP), ((NAIVE,), short)))
 
 
 STUDIES = {study.name: study for study in _studies()}
@@ -463,14 +431,12 @@ def _counted() -> Iterator[tuple[Version, Problem]]:
         yield VERSIONS[name], next(_fp16())
 
 
-def own_pairs(names: str) -> list[tuple[str, Problem]]:
-    """The log's versions with the problems of some studies, each pair once; with a small one where they take none.
+def own_pairs() -> list[tuple[str, Problem]]:
+    """The log's versions with the documents' problems, each pair once; with a small one where they take none.
 
     What goes beyond the log comes with it: on two of its shapes, or on a small problem.
-
-    Raises: DataError with the known names.
     """
-    chosen = [pair for each in studies(names) for pair in each.pairs() if not pair[0].is_peer]
+    chosen = [pair for each in studies(PUBLISHED) for pair in each.pairs() if not pair[0].is_peer]
     chosen += _counted()
     fitting = {version.id for version, problem in chosen if supports(version, problem)}
     unfit = (v for v in OWN if v.id not in fitting and not (v.ablation or v.control_of))

@@ -21,18 +21,13 @@ def line(topic: str, machine: Machine) -> Line:
     return found
 
 
+OLD = {"driver_cuda": (12, 4), "torch_sees_it": False}
 CHANGES = [
     ({"target": "sm_75"}, "GPU", OK, "capability 7.5; the core of V8 is portable"),
     ({"target": "sm_70"}, "GPU", STOPS, "Made-up card has compute capability 7.0; 7.5 or later is needed"),
     ({"driver_cuda": (13, 0)}, "driver", OK, "999.1 runs CUDA up to 13.0, torch is of CUDA 13.0"),
-    (
-        {"driver_cuda": (12, 4)},
-        "driver",
-        STOPS,
-        "driver 580.65.06 or later is needed, or packages for CUDA 12: make gpu",
-    ),
-    ({"driver_cuda": (12, 4), "driver": None}, "driver", STOPS, "of unknown version runs CUDA up to 12.4"),
-    ({"driver_cuda": None}, "driver", STOPS, "it does not say which CUDA it runs; torch is of CUDA 13.0"),
+    (OLD, "driver", STOPS, "driver 580.65.06 or later is needed, or packages for CUDA 12: make gpu"),
+    ({**OLD, "driver": None}, "driver", STOPS, "of unknown version runs CUDA up to 12.4"),
     ({"torch_sees_it": False}, "driver", STOPS, "torch sees no GPU: is it a CPU build of torch?"),
     ({"processes": (12, 40)}, "other processes", WARNING, "12, 40 on this GPU"),
     ({"processes": None}, "other processes", WARNING, "they cannot be read"),
