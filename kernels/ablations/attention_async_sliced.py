@@ -9,8 +9,6 @@ their result.
 Source: Final Summary, "cp.async + Double Buffering", which says that it cannot fit.
 """
 
-import math
-
 from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
@@ -18,7 +16,8 @@ from ..constants import BLOCK_K, THREADS, require
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
 from ..device.cint import cint
 from ..device.loop import no_unroll
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.reduce import NEGATIVE_INFINITY
+from ..device.softmax import softmax_tile_unshared
 from ..device.vector import advance, ld4
 from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
@@ -139,21 +138,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             shared[scores + tid] = score * softmax_scale
         cuda.syncthreads()
 
-        tile_max = NEGATIVE_INFINITY
-        key = tid
-        while key < tile:
-            tile_max = max(tile_max, shared[scores + key])
-            key += THREADS
-        new_max = max(row_max, block_max_unshared(tile_max, shared, reduction))
-        correction = math.exp(row_max - new_max)
-        tile_sum = float32(0.0)
-        key = tid
-        while key < tile:
-            p = math.exp(shared[scores + key] - new_max)
-            shared[scores + key] = p
-            tile_sum += p
-            key += THREADS
-        row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, reduction)
+        row_max, correction, row_sum = softmax_tile_unshared(shared, scores, reduction, tile, row_max, row_sum)
 
         for r in range(OUTPUTS):
             acc[r] *= correction
@@ -175,7 +160,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                         acc[r] += total
             at, other = other, at
             index += 1
-        row_max = new_max
         tile_start += BLOCK_K
 
     for r in range(OUTPUTS):

@@ -13,7 +13,6 @@ Source: Final Summary, "Alternative Implementations", with what its section on t
 """
 
 import functools
-import math
 from typing import Any
 
 from numba import cuda, float32
@@ -22,6 +21,7 @@ from ..constants import THREADS, require
 from ..device.asm import mma_m16n8k8_tf32
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.softmax import divide_weights, exponentials
 from ..device.tensor import split
 from ..device.vector import advance, ld4, make_float4
 from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
@@ -123,23 +123,14 @@ def make_kernel(tiles: int) -> Any:
         cuda.syncthreads()
         row_max = shared[reduction]
 
-        row_sum = float32(0.0)
-        key = tid
-        while key < seq_k:
-            p = math.exp(shared[key] - row_max)
-            shared[key] = p
-            row_sum += p
-            key += THREADS
+        row_sum = exponentials(shared, 0, seq_k, row_max)
         row_sum = block_sum_unshared(row_sum, shared, reduction)
         if tid == 0:
             shared[reduction] = row_sum
         cuda.syncthreads()
         row_sum = shared[reduction]
 
-        key = tid
-        while key < seq_k:
-            shared[key] = shared[key] / row_sum if row_sum > float32(0.0) else float32(0.0)
-            key += THREADS
+        divide_weights(shared, 0, seq_k, row_sum)
         cuda.syncthreads()
 
         last_dim = hdim - 1

@@ -176,8 +176,14 @@ ablate(
     title="V5 with all threads at the scores",
     change="all 256 threads share a tile's dot products, 16 to 64 to a key; tiles and barriers as before",
     diff="""
-    - from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+    + import math
+    +
+      from numba import cuda, float32
+
+    - from ..device.reduce import NEGATIVE_INFINITY
+    - from ..device.softmax import divide_output, softmax_tile
     + from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max, block_sum
+    + from ..device.softmax import divide_output, exponentials
 
     - keys = scores + block_k
     + keys = scores + WARPS * block_k
@@ -208,13 +214,23 @@ ablate(
     + if tid % 32 < block_k:
     +     shared[scores + tid // 32 * block_k + key] = score
 
-    + score = float32(0.0)
-    + warp = cint(0)
-    + while warp < WARPS:
-    +     score += shared[scores + warp * block_k + key]
-    +     warp += 1
-    + shared[scores + key] = score * softmax_scale
-      tile_max = max(tile_max, shared[scores + key])
+    - row_max, correction, row_sum = softmax_tile(shared, scores, REDUCTION, tile, row_max, row_sum)
+    + tile_max = NEGATIVE_INFINITY
+    + key = tid
+    + while key < tile:
+    +     score = float32(0.0)
+    +     warp = cint(0)
+    +     while warp < WARPS:
+    +         score += shared[scores + warp * block_k + key]
+    +         warp += 1
+    +     shared[scores + key] = score * softmax_scale
+    +     tile_max = max(tile_max, shared[scores + key])
+    +     key += THREADS
+    + new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
+    + correction = math.exp(row_max - new_max)
+    + tile_sum = exponentials(shared, scores, tile, new_max)
+    + row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+    + row_max = new_max
 
     - reduction=32, query=problem.hdim, inv_freq=problem.hdim // 2, scores=block_k, keys=block_k * problem.hdim
     + reduction=32,

@@ -11,8 +11,6 @@ Source: Final Summary, "cp.async + Double Buffering". `attention_async_double_bu
 shared memory that a block can opt in to.
 """
 
-import math
-
 from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
@@ -20,7 +18,8 @@ from ..constants import BLOCK_K, OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
 from ..device.cint import cint
 from ..device.loop import no_unroll
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.reduce import NEGATIVE_INFINITY
+from ..device.softmax import softmax_tile_unshared
 from ..device.vector import advance, ld4
 from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
@@ -113,21 +112,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             key += THREADS
         cuda.syncthreads()
 
-        tile_max = NEGATIVE_INFINITY
-        key = tid
-        while key < tile:
-            tile_max = max(tile_max, shared[scores + key])
-            key += THREADS
-        new_max = max(row_max, block_max_unshared(tile_max, shared, reduction))
-        correction = math.exp(row_max - new_max)
-        tile_sum = float32(0.0)
-        key = tid
-        while key < tile:
-            p = math.exp(shared[scores + key] - new_max)
-            shared[scores + key] = p
-            tile_sum += p
-            key += THREADS
-        row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, reduction)
+        row_max, correction, row_sum = softmax_tile_unshared(shared, scores, reduction, tile, row_max, row_sum)
 
         for r in range(OUTPUTS):
             dim = tid + r * THREADS
@@ -138,7 +123,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     total += shared[scores + key] * shared[values + buffer * tile_floats + key * stride + dim]
                     key += 1
                 acc[r] = total
-        row_max = new_max
         cuda.syncthreads()
         buffer = 1 - buffer
         tile_start += BLOCK_K

@@ -8,14 +8,13 @@ NaN. That depends on the data. It is rare from 16 keys on, and this version take
 Source: Final Summary, "Key Optimizations That Worked", item 2: the atomics that were replaced.
 """
 
-import math
-
 import numpy as np
 from numba import cuda, float32, int32
 
 from ..constants import THREADS, require
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY
+from ..device.softmax import divide_weights, exponentials, weigh_values
 from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
@@ -55,13 +54,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     cuda.syncthreads()
     row_max = shared[block_max]
 
-    row_sum = float32(0.0)
-    key = tid
-    while key < seq_k:
-        p = math.exp(shared[key] - row_max)
-        shared[key] = p
-        row_sum += p
-        key += THREADS
+    row_sum = exponentials(shared, 0, seq_k, row_max)
     if tid == 0:
         shared[block_sum] = float32(0.0)
     cuda.syncthreads()
@@ -69,21 +62,10 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     cuda.syncthreads()
     row_sum = shared[block_sum]
 
-    key = tid
-    while key < seq_k:
-        shared[key] = shared[key] / row_sum if row_sum > float32(0.0) else float32(0.0)
-        key += THREADS
+    divide_weights(shared, 0, seq_k, row_sum)
     cuda.syncthreads()
 
-    dim = tid
-    while dim < hdim:
-        acc = float32(0.0)
-        key = cint(0)
-        while key < seq_k:
-            acc += shared[key] * v_head[key * hdim + dim]
-            key += 1
-        out_row[dim] = acc
-        dim += THREADS
+    weigh_values(out_row, v_head, shared, 0, seq_k, hdim)
 
 
 @register(

@@ -7,8 +7,6 @@ is attention_atomics.
 Source: Final Summary, "Key Optimizations That Worked", items 2 and 3: the kernel after the first and before the second.
 """
 
-import math
-
 import numpy as np
 from numba import cuda, float32, int32
 
@@ -16,6 +14,7 @@ from ..constants import THREADS, require
 from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY
+from ..device.softmax import divide_weights, exponentials, weigh_values
 from ..device.vector import advance, ld4
 from ..planning import attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
@@ -66,13 +65,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     cuda.syncthreads()
     row_max = shared[block_max]
 
-    row_sum = float32(0.0)
-    key = tid
-    while key < seq_k:
-        p = math.exp(shared[key] - row_max)
-        shared[key] = p
-        row_sum += p
-        key += THREADS
+    row_sum = exponentials(shared, 0, seq_k, row_max)
     if tid == 0:
         shared[block_sum] = float32(0.0)
     cuda.syncthreads()
@@ -80,21 +73,10 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     cuda.syncthreads()
     row_sum = shared[block_sum]
 
-    key = tid
-    while key < seq_k:
-        shared[key] = shared[key] / row_sum if row_sum > float32(0.0) else float32(0.0)
-        key += THREADS
+    divide_weights(shared, 0, seq_k, row_sum)
     cuda.syncthreads()
 
-    dim = tid
-    while dim < hdim:
-        acc = float32(0.0)
-        key = cint(0)
-        while key < seq_k:
-            acc += shared[key] * v_head[key * hdim + dim]
-            key += 1
-        out_row[dim] = acc
-        dim += THREADS
+    weigh_values(out_row, v_head, shared, 0, seq_k, hdim)
 
 
 @register(

@@ -8,8 +8,6 @@ with more, the keys from 32 on are scaled by the maximum and sum of their own wa
 Source: Final Summary, "What We Achieved", left-hand times.
 """
 
-import math
-
 from numba import cuda, float32
 
 from ..checking.models import Array, scaled_scores, two_pass_unshared
@@ -17,6 +15,7 @@ from ..constants import THREADS
 from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.softmax import divide_weights, exponentials
 from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
@@ -56,19 +55,10 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         key += THREADS
     row_max = block_max_unshared(row_max, shared, reduction)
 
-    row_sum = float32(0.0)
-    key = tid
-    while key < seq_k:
-        p = math.exp(shared[key] - row_max)
-        shared[key] = p
-        row_sum += p
-        key += THREADS
+    row_sum = exponentials(shared, 0, seq_k, row_max)
     row_sum = block_sum_unshared(row_sum, shared, reduction)
 
-    key = tid
-    while key < seq_k:
-        shared[key] = shared[key] / row_sum if row_sum > float32(0.0) else float32(0.0)
-        key += THREADS
+    divide_weights(shared, 0, seq_k, row_sum)
     cuda.syncthreads()
 
     dim = tid

@@ -15,7 +15,6 @@ Source: Final Summary, "Multi-Query with Shared Memory Caching". `attention_mult
 the shared memory that a block can opt in to, and any number of keys.
 """
 
-import math
 from functools import partial
 
 import numpy as np
@@ -26,6 +25,7 @@ from ..constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS, require
 from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.softmax import divide_weights, exponentials
 from ..device.vector import advance, ld4
 from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
@@ -100,23 +100,14 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
             cuda.syncthreads()
             row_max = shared[reduction]
 
-            row_sum = float32(0.0)
-            key = tid
-            while key < tile:
-                p = math.exp(shared[row + key] - row_max)
-                shared[row + key] = p
-                row_sum += p
-                key += THREADS
+            row_sum = exponentials(shared, row, tile, row_max)
             row_sum = block_sum_unshared(row_sum, shared, reduction)
             if tid == 0:
                 shared[reduction] = row_sum
             cuda.syncthreads()
             row_sum = shared[reduction]
 
-            key = tid
-            while key < tile:
-                shared[row + key] = shared[row + key] / row_sum if row_sum > float32(0.0) else float32(0.0)
-                key += THREADS
+            divide_weights(shared, row, tile, row_sum)
             cuda.syncthreads()
 
             dim = tid

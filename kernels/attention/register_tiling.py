@@ -11,7 +11,6 @@ Source: Final Summary, "Register Tiling - Coverage Bugs". The code was not kept:
 remainder of 16 dims are assumed.
 """
 
-import math
 from functools import partial
 
 import numpy as np
@@ -21,7 +20,8 @@ from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
 from ..device.cint import CINT, cint
 from ..device.local import local_array
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.reduce import NEGATIVE_INFINITY
+from ..device.softmax import softmax_tile_unshared
 from ..device.vector import advance, ld4
 from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, online_layout, require_log_problem
 from ..version import SYNC, Buffer, Hazard, Plan, Problem, register
@@ -81,21 +81,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             key += THREADS
         cuda.syncthreads()
 
-        tile_max = NEGATIVE_INFINITY
-        key = tid
-        while key < tile:
-            tile_max = max(tile_max, shared[SCORES + key])
-            key += THREADS
-        new_max = max(row_max, block_max_unshared(tile_max, shared, REDUCTION))
-        correction = math.exp(row_max - new_max)
-        tile_sum = float32(0.0)
-        key = tid
-        while key < tile:
-            p = math.exp(shared[SCORES + key] - new_max)
-            shared[SCORES + key] = p
-            tile_sum += p
-            key += THREADS
-        row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, REDUCTION)
+        row_max, correction, row_sum = softmax_tile_unshared(shared, SCORES, REDUCTION, tile, row_max, row_sum)
 
         for r in range(OUTPUTS):
             acc[r] = float32(0.0)
@@ -112,7 +98,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         for r in range(OUTPUTS):
             if dims[r] < hdim:
                 out_row[dims[r]] = acc[r]
-        row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
 

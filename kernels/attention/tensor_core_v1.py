@@ -14,15 +14,14 @@ Source: Final Summary, "Repository Files", Experimental: attention_kernel_tensor
 `attention_tensor_core_v1_227k` is the same kernel with the shared memory that a block can opt in to.
 """
 
-import math
-
 from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import BLOCK_K, OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS
 from ..device.asm import mma_m16n8k8_tf32
 from ..device.cint import cint
-from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max_unshared, block_sum_unshared
+from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS
+from ..device.softmax import softmax_tile_unshared
 from ..device.vector import advance
 from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
@@ -97,21 +96,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             key += 1
         cuda.syncthreads()
 
-        tile_max = NEGATIVE_INFINITY
-        key = tid
-        while key < tile:
-            tile_max = max(tile_max, shared[scores + key])
-            key += THREADS
-        new_max = max(row_max, block_max_unshared(tile_max, shared, reduction))
-        correction = math.exp(row_max - new_max)
-        tile_sum = float32(0.0)
-        key = tid
-        while key < tile:
-            p = math.exp(shared[scores + key] - new_max)
-            shared[scores + key] = p
-            tile_sum += p
-            key += THREADS
-        row_sum = correction * row_sum + block_sum_unshared(tile_sum, shared, reduction)
+        row_max, correction, row_sum = softmax_tile_unshared(shared, scores, reduction, tile, row_max, row_sum)
 
         for r in range(OUTPUTS):
             dim = tid + r * THREADS
@@ -122,7 +107,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                     total += shared[scores + key] * v_tile[key * hdim + dim]
                     key += 1
                 acc[r] = total
-        row_max = new_max
         cuda.syncthreads()
         tile_start += BLOCK_K
 

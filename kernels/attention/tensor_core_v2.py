@@ -11,15 +11,14 @@ Q and K are rounded to float16, so the error is far above that of float32.
 Source: Final Summary, "Tensor Cores - 3-4x SLOWER".
 """
 
-import math
-
 from numba import cuda, float32
 
 from ..checking.models import Array, scaled_scores, softmax
 from ..constants import BLOCK_K, THREADS
 from ..device.asm import load_half2, store_half
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.reduce import block_max_unshared, block_sum_unshared
+from ..device.softmax import divide_weights, exponentials, largest, weigh_values
 from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
@@ -100,46 +99,25 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     query = cint(0)
     while query < queries:
         row = scores + query * seq_k
-        row_max = NEGATIVE_INFINITY
-        key = tid
-        while key < seq_k:
-            row_max = max(row_max, shared[row + key])
-            key += THREADS
+        row_max = largest(shared, row, seq_k)
         row_max = block_max_unshared(row_max, shared, reduction)
         if tid == 0:
             shared[reduction] = row_max
         cuda.syncthreads()
         row_max = shared[reduction]
 
-        row_sum = float32(0.0)
-        key = tid
-        while key < seq_k:
-            p = math.exp(shared[row + key] - row_max)
-            shared[row + key] = p
-            row_sum += p
-            key += THREADS
+        row_sum = exponentials(shared, row, seq_k, row_max)
         row_sum = block_sum_unshared(row_sum, shared, reduction)
         if tid == 0:
             shared[reduction] = row_sum
         cuda.syncthreads()
         row_sum = shared[reduction]
 
-        key = tid
-        while key < seq_k:
-            shared[row + key] = shared[row + key] / row_sum if row_sum > float32(0.0) else float32(0.0)
-            key += THREADS
+        divide_weights(shared, row, seq_k, row_sum)
         cuda.syncthreads()
 
         out_row = advance(out_tile, query * hdim)
-        dim = tid
-        while dim < hdim:
-            acc = float32(0.0)
-            key = cint(0)
-            while key < seq_k:
-                acc += shared[row + key] * v_head[key * hdim + dim]
-                key += 1
-            out_row[dim] = acc
-            dim += THREADS
+        weigh_values(out_row, v_head, shared, row, seq_k, hdim)
         cuda.syncthreads()
         query += 1
 

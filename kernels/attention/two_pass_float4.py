@@ -7,14 +7,13 @@ needs: the second orders nothing.
 Source: Final Summary, "Alternative Implementations": the kernel behind "0.76-0.86 TFLOPS".
 """
 
-import math
-
 from numba import cuda, float32
 
 from ..constants import THREADS
 from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.softmax import divide_weights, exponentials, weigh_values
 from ..device.vector import advance, ld4
 from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
@@ -61,34 +60,17 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     cuda.syncthreads()
     row_max = shared[reduction]
 
-    row_sum = float32(0.0)
-    key = tid
-    while key < seq_k:
-        p = math.exp(shared[key] - row_max)
-        shared[key] = p
-        row_sum += p
-        key += THREADS
+    row_sum = exponentials(shared, 0, seq_k, row_max)
     row_sum = block_sum_unshared(row_sum, shared, reduction)
     if tid == 0:
         shared[reduction] = row_sum
     cuda.syncthreads()
     row_sum = shared[reduction]
 
-    key = tid
-    while key < seq_k:
-        shared[key] = shared[key] / row_sum if row_sum > float32(0.0) else float32(0.0)
-        key += THREADS
+    divide_weights(shared, 0, seq_k, row_sum)
     cuda.syncthreads()
 
-    dim = tid
-    while dim < hdim:
-        acc = float32(0.0)
-        key = cint(0)
-        while key < seq_k:
-            acc += shared[key] * v_head[key * hdim + dim]
-            key += 1
-        out_row[dim] = acc
-        dim += THREADS
+    weigh_values(out_row, v_head, shared, 0, seq_k, hdim)
 
 
 @register(

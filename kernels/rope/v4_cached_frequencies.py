@@ -7,13 +7,12 @@ part of the dot product, which a block reduction sums. That takes four barriers 
 Source: RoPE Fusion Implementation Log, V4, items 15-17.
 """
 
-import math
-
 from numba import cuda, float32
 
 from ..constants import BLOCK_K, EXTRA, FREQUENCY_BASE, REDUCTION, SCORES, THREADS
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.reduce import NEGATIVE_INFINITY, block_sum
+from ..device.softmax import add_values, divide_output, softmax_tile
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
 from ..planning import (
@@ -85,41 +84,13 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             cuda.syncthreads()
             key += 1
 
-        tile_max = NEGATIVE_INFINITY
-        key = tid
-        while key < tile:
-            tile_max = max(tile_max, shared[SCORES + key])
-            key += THREADS
-        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
-        correction = math.exp(row_max - new_max)
-        tile_sum = float32(0.0)
-        key = tid
-        while key < tile:
-            p = math.exp(shared[SCORES + key] - new_max)
-            shared[SCORES + key] = p
-            tile_sum += p
-            key += THREADS
-        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+        row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
 
-        dim = tid
-        while dim < hdim:
-            acc = float32(0.0)
-            if tile_start > 0:
-                acc = out_row[dim] * correction
-            key = cint(0)
-            while key < tile:
-                acc += shared[SCORES + key] * v_tile[key * hdim + dim]
-                key += 1
-            out_row[dim] = acc
-            dim += THREADS
-        row_max = new_max
+        add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
         cuda.syncthreads()
         tile_start += BLOCK_K
 
-    dim = tid
-    while dim < hdim:
-        out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+    divide_output(out_row, hdim, row_sum)
 
 
 @register(

@@ -8,13 +8,12 @@ is one, which causes bank conflicts.
 Source: RoPE Fusion Implementation Log, V5, items 18-20.
 """
 
-import math
-
 from numba import cuda, float32
 
 from ..constants import FREQUENCY_BASE, THREADS
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.reduce import NEGATIVE_INFINITY
+from ..device.softmax import divide_output, softmax_tile
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, reduction_race, require_full_rotation, require_log_problem
@@ -90,21 +89,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
             key += THREADS
         cuda.syncthreads()
 
-        tile_max = NEGATIVE_INFINITY
-        key = tid
-        while key < tile:
-            tile_max = max(tile_max, shared[scores + key])
-            key += THREADS
-        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
-        correction = math.exp(row_max - new_max)
-        tile_sum = float32(0.0)
-        key = tid
-        while key < tile:
-            p = math.exp(shared[scores + key] - new_max)
-            shared[scores + key] = p
-            tile_sum += p
-            key += THREADS
-        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+        row_max, correction, row_sum = softmax_tile(shared, scores, REDUCTION, tile, row_max, row_sum)
 
         dim = tid
         while dim < hdim:
@@ -117,14 +102,10 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
                 key += 1
             out_row[dim] = acc
             dim += THREADS
-        row_max = new_max
         cuda.syncthreads()
         tile_start += block_k
 
-    dim = tid
-    while dim < hdim:
-        out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+    divide_output(out_row, hdim, row_sum)
 
 
 @register(

@@ -6,13 +6,12 @@ cosine of the query and of the key with the accurate functions.
 Source: Fusing Positional Embeddings into Attention Kernels, "V2-V3: Trading Memory for Compute".
 """
 
-import math
-
 from numba import cuda, float32
 
 from ..constants import BLOCK_K, FREQUENCY_BASE, REDUCTION, SCORES, THREADS
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
+from ..device.reduce import NEGATIVE_INFINITY
+from ..device.softmax import add_values, divide_output, softmax_tile
 from ..device.trig import cosf, powf, sinf
 from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
@@ -55,41 +54,13 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             key += THREADS
         cuda.syncthreads()
 
-        tile_max = NEGATIVE_INFINITY
-        key = tid
-        while key < tile:
-            tile_max = max(tile_max, shared[SCORES + key])
-            key += THREADS
-        new_max = max(row_max, block_max(tile_max, shared, REDUCTION))
-        correction = math.exp(row_max - new_max)
-        tile_sum = float32(0.0)
-        key = tid
-        while key < tile:
-            p = math.exp(shared[SCORES + key] - new_max)
-            shared[SCORES + key] = p
-            tile_sum += p
-            key += THREADS
-        row_sum = correction * row_sum + block_sum(tile_sum, shared, REDUCTION)
+        row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
 
-        dim = tid
-        while dim < hdim:
-            acc = float32(0.0)
-            if tile_start > 0:
-                acc = out_row[dim] * correction
-            key = cint(0)
-            while key < tile:
-                acc += shared[SCORES + key] * v_tile[key * hdim + dim]
-                key += 1
-            out_row[dim] = acc
-            dim += THREADS
-        row_max = new_max
+        add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
         cuda.syncthreads()
         tile_start += BLOCK_K
 
-    dim = tid
-    while dim < hdim:
-        out_row[dim] = out_row[dim] / row_sum
-        dim += THREADS
+    divide_output(out_row, hdim, row_sum)
 
 
 @register(
