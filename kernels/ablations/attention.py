@@ -82,15 +82,8 @@ ablate(
     + while first_key < seq_k:
     +     key = first_key + tid % keys
           k_row = advance(k_head, key * hdim)
-          score = float32(0.0)
-    -     dim = cint(0)
-    -     while dim + 4 * DOT_UNROLL <= hdim:
-    +     dim = part * part_dims if key < seq_k else last_dim
-    +     while dim + 4 * DOT_UNROLL <= last_dim:
-
-    - while dim < hdim:
-    + while dim < last_dim:
-          no_unroll()
+    -     score = dot4(float32(0.0), q_row, 0, k_row, 0, cint(0), hdim)
+    +     score = dot4(float32(0.0), q_row, 0, k_row, 0, part * part_dims if key < seq_k else last_dim, last_dim)
 
     - score *= softmax_scale
     - shared[key] = score

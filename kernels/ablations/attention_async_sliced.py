@@ -15,17 +15,16 @@ from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import BLOCK_K, THREADS, require
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
 from ..device.cint import cint
-from ..device.loop import no_unroll
+from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import softmax_tile_unshared
-from ..device.vector import advance, ld4
+from ..device.vector import advance
 from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 
 BUFFERS = 2
 PADDING = 8
 OUTPUTS = 16  # output dims that a thread can hold
-DOT_UNROLL = 4
 KEY_DIMS = 32  # of a slice of K, which has all keys of a tile
 VALUE_DIMS = THREADS  # dims and keys of a slice of V
 VALUE_KEYS = 8
@@ -118,26 +117,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 q_slice = index * KEY_DIMS
                 k_row = at + tid * KEY_STRIDE
                 width = min(KEY_DIMS, hdim - q_slice)
-                dim = cint(0)
-                while dim + 4 * DOT_UNROLL <= width:
-                    no_unroll()
-                    for step in range(DOT_UNROLL):
-                        a = ld4(shared, q_slice + dim + 4 * step)
-                        b = ld4(shared, k_row + dim + 4 * step)
-                        score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim += 4 * DOT_UNROLL
-                while dim < width:
-                    no_unroll()
-                    a = ld4(shared, q_slice + dim)
-                    b = ld4(shared, k_row + dim)
-                    score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim += 4
+                score = dot4(score, shared, q_slice, shared, k_row, cint(0), width)
             at, other = other, at
             index += 1
         if tid < tile:
             shared[scores + tid] = score * softmax_scale
         cuda.syncthreads()
-
         row_max, correction, row_sum = softmax_tile_unshared(shared, scores, reduction, tile, row_max, row_sum)
 
         for r in range(OUTPUTS):

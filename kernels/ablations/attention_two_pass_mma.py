@@ -20,7 +20,7 @@ from numba import cuda, float32
 from ..constants import THREADS, require
 from ..device.asm import mma_m16n8k8_tf32
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared, shared_by_thread_0
 from ..device.softmax import divide_weights, exponentials
 from ..device.tensor import split
 from ..device.vector import advance, ld4, make_float4
@@ -117,19 +117,9 @@ def make_kernel(tiles: int) -> Any:
                 shared[key] = score
                 row_max = max(row_max, score)
             first_key += THREADS // 32 * keys
-        row_max = block_max_unshared(row_max, shared, reduction)
-        if tid == 0:
-            shared[reduction] = row_max
-        cuda.syncthreads()
-        row_max = shared[reduction]
-
+        row_max = shared_by_thread_0(block_max_unshared(row_max, shared, reduction), shared, reduction)
         row_sum = exponentials(shared, 0, seq_k, row_max)
-        row_sum = block_sum_unshared(row_sum, shared, reduction)
-        if tid == 0:
-            shared[reduction] = row_sum
-        cuda.syncthreads()
-        row_sum = shared[reduction]
-
+        row_sum = shared_by_thread_0(block_sum_unshared(row_sum, shared, reduction), shared, reduction)
         divide_weights(shared, 0, seq_k, row_sum)
         cuda.syncthreads()
 

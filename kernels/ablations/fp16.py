@@ -281,8 +281,8 @@ ablate(
     - accumulator[row * HDIM + dim] = float32(0.0)
     + accumulator[dim] = float32(0.0)
 
-    - new_max = row_max[row]
-    + new_max = row_max
+    - new_max = largest(scores, first_score, row_max[row])
+    + new_max = largest(scores, first_score, row_max)
 
     - correction = math.exp(row_max[row] - new_max)
     + correction = math.exp(row_max - new_max)
@@ -298,17 +298,8 @@ ablate(
     - accumulator[row * HDIM + dim + step] += total
     + accumulator[dim + step] += total
 
-    - i = row * HDIM + dim
-    - a = floats2half2(accumulator[i] / row_sum[row], accumulator[i + 1] / row_sum[row])
-    - b = floats2half2(accumulator[i + 2] / row_sum[row], accumulator[i + 3] / row_sum[row])
-    - c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
-    - d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
-    - st4(out_block, i, make_float4(a, b, c, d))
-    + a = floats2half2(accumulator[dim] / row_sum, accumulator[dim + 1] / row_sum)
-    + b = floats2half2(accumulator[dim + 2] / row_sum, accumulator[dim + 3] / row_sum)
-    + c = floats2half2(accumulator[dim + 4] / row_sum, accumulator[dim + 5] / row_sum)
-    + d = floats2half2(accumulator[dim + 6] / row_sum, accumulator[dim + 7] / row_sum)
-    + st4(out_block, row * HDIM + dim, make_float4(a, b, c, d))
+    - store_row(out_block, row * HDIM, accumulator, row * HDIM, row_sum[row])
+    + store_row(out_block, row * HDIM, accumulator, 0, row_sum)
     """,
 )
 
@@ -319,27 +310,17 @@ ablate(
     change="the 32 threads that compute are alone, and load two rows of a tile each; built with the same bounds",
     diff="""
     - if row < BLOCK_K:
-    -     k_row = advance(k_head, (tile_start + row) * HDIM)
+    -     copy_row(key_value, row * HDIM, k_head, tile_start + row)
     + key = row
     + while key < BLOCK_K:
-    +     k_row = advance(k_head, (tile_start + key) * HDIM)
-          dim = cint(0)
-          while dim < HDIM:
-    -         st4(key_value, row * HDIM + dim, ld4(k_row, dim))
-    +         st4(key_value, key * HDIM + dim, ld4(k_row, dim))
-              dim += VECTOR
+    +     copy_row(key_value, key * HDIM, k_head, tile_start + key)
     +     key += BLOCK_M
 
     - if row < BLOCK_K:
-    -     v_row = advance(v_head, (tile_start + row) * HDIM)
+    -     copy_row(key_value, row * HDIM, v_head, tile_start + row)
     + key = row
     + while key < BLOCK_K:
-    +     v_row = advance(v_head, (tile_start + key) * HDIM)
-          dim = cint(0)
-          while dim < HDIM:
-    -         st4(key_value, row * HDIM + dim, ld4(v_row, dim))
-    +         st4(key_value, key * HDIM + dim, ld4(v_row, dim))
-              dim += VECTOR
+    +     copy_row(key_value, key * HDIM, v_head, tile_start + key)
     +     key += BLOCK_M
 
     - block=(THREADS,),
@@ -384,36 +365,26 @@ ablate(
     + st2(query, first, loaded.x, loaded.y)
     + st2(query, first + 4, loaded.z, loaded.w)
 
-    - from ..device.vector import advance, ld4, make_float4, st4
-    + from ..device.vector import advance, ld4, make_float4, st2, st4
+    - from ..device.vector import advance, ld4, st4
+    + from ..device.vector import advance, ld4, st2
 
-    - st4(key_value, row * HDIM + dim, ld4(k_row, dim))
-    + st4(key_value, row * KEY_VALUE_ROW + dim, ld4(k_row, dim))
+    - copy_row(key_value, row * HDIM, k_head, tile_start + row)
+    + copy_row(key_value, row * KEY_VALUE_ROW, k_head, tile_start + row)
 
-    - score0 = dot(query, row * HDIM, key_value, key * HDIM) * softmax_scale
-    + score0 = dot(query, row * QUERY_ROW, key_value, key * KEY_VALUE_ROW) * softmax_scale
+    - score_row(scores, first_score, query, row * HDIM, key_value, HDIM, tile_start, last, softmax_scale)
+    + score_row(
+    +     scores, first_score, query, row * QUERY_ROW, key_value, KEY_VALUE_ROW, tile_start, last, softmax_scale
+    + )
 
-    - score1 = dot(query, row * HDIM, key_value, (key + 1) * HDIM) * softmax_scale
-    + score1 = dot(query, row * QUERY_ROW, key_value, (key + 1) * KEY_VALUE_ROW) * softmax_scale
-
-    - score2 = dot(query, row * HDIM, key_value, (key + 2) * HDIM) * softmax_scale
-    + score2 = dot(query, row * QUERY_ROW, key_value, (key + 2) * KEY_VALUE_ROW) * softmax_scale
-
-    - score3 = dot(query, row * HDIM, key_value, (key + 3) * HDIM) * softmax_scale
-    + score3 = dot(query, row * QUERY_ROW, key_value, (key + 3) * KEY_VALUE_ROW) * softmax_scale
-
-    - st4(key_value, row * HDIM + dim, ld4(v_row, dim))
-    + st4(key_value, row * KEY_VALUE_ROW + dim, ld4(v_row, dim))
+    - copy_row(key_value, row * HDIM, v_head, tile_start + row)
+    + copy_row(key_value, row * KEY_VALUE_ROW, v_head, tile_start + row)
 
     - total = weighted_value(scores, first_score, key_value, dim + step, HDIM)
     - accumulator[row * HDIM + dim + step] += total
     + total = weighted_value(scores, first_score, key_value, dim + step, KEY_VALUE_ROW)
     + accumulator[row * ACCUMULATOR_ROW + dim + step] += total
 
-    - i = row * HDIM + dim
-    + i = row * ACCUMULATOR_ROW + dim
-
-    - st4(out_block, i, make_float4(a, b, c, d))
-    + st4(out_block, row * HDIM + dim, make_float4(a, b, c, d))
+    - store_row(out_block, row * HDIM, accumulator, row * HDIM, row_sum[row])
+    + store_row(out_block, row * HDIM, accumulator, row * ACCUMULATOR_ROW, row_sum[row])
     """,
 )

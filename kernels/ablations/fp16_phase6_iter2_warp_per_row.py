@@ -24,6 +24,7 @@ from ..fp16.phase6_iter2 import (
     shared_sum,
 )
 from ..fp16.products import dot, weighted_value
+from ..fp16.rows import copy_row
 from ..fp16.shapes import BLOCK_M, HDIM, MASKED, VECTOR, WARP, fp16_buffers, require_fp16_problem
 from ..version import Kernel, Launch, Plan, Problem, register
 
@@ -69,11 +70,7 @@ def attention(q, k, v, out, seq, softmax_scale):
     tile_start = cint(0)
     while tile_start < seq:
         if tid < BLOCK_K:
-            k_row = advance(k_head, (tile_start + tid) * HDIM)
-            dim = cint(0)
-            while dim < HDIM:
-                st4(key_value, tid * HDIM + dim, ld4(k_row, dim))
-                dim += VECTOR
+            copy_row(key_value, tid * HDIM, k_head, tile_start + tid)
         cuda.syncthreads()
 
         row = warp_id
@@ -118,11 +115,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         cuda.syncthreads()
 
         if tid < BLOCK_K:
-            v_row = advance(v_head, (tile_start + tid) * HDIM)
-            dim = cint(0)
-            while dim < HDIM:
-                st4(key_value, tid * HDIM + dim, ld4(v_row, dim))
-                dim += VECTOR
+            copy_row(key_value, tid * HDIM, v_head, tile_start + tid)
         cuda.syncthreads()
 
         row = warp_id

@@ -363,10 +363,8 @@ ablate(
     - inv_freq = EXTRA + hdim
     + inv_freq = EXTRA
 
-    - shared[EXTRA + dim] = x
-    - shared[EXTRA + dim + 1] = y
-    + rotated_row[dim] = x
-    + rotated_row[dim + 1] = y
+    - rotate_query(shared, EXTRA, q_row, query, shared, inv_freq, rotary_dim)
+    + rotate_query(rotated_row, 0, q_row, query, shared, inv_freq, rotary_dim)
 
     - shared[EXTRA + dim] = q_row[dim]
     + rotated_row[dim] = q_row[dim]

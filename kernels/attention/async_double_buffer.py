@@ -17,17 +17,16 @@ from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import BLOCK_K, OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
 from ..device.cint import cint
-from ..device.loop import no_unroll
+from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import softmax_tile_unshared
-from ..device.vector import advance, ld4
+from ..device.vector import advance
 from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 
 BUFFERS = 2
 PADDING = 8
 OUTPUTS = 16  # output dims that a thread can hold
-DOT_UNROLL = 4
 
 
 @cuda.jit(device=True)
@@ -93,25 +92,10 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         key = tid
         while key < tile:
             k_row = keys + buffer * tile_floats + key * stride
-            score = float32(0.0)
-            dim = cint(0)
-            while dim + 4 * DOT_UNROLL <= hdim:
-                no_unroll()
-                for step in range(DOT_UNROLL):
-                    a = ld4(shared, dim + 4 * step)
-                    b = ld4(shared, k_row + dim + 4 * step)
-                    score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim += 4 * DOT_UNROLL
-            while dim < hdim:
-                no_unroll()
-                a = ld4(shared, dim)
-                b = ld4(shared, k_row + dim)
-                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim += 4
+            score = dot4(float32(0.0), shared, 0, shared, k_row, cint(0), hdim)
             shared[scores + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
-
         row_max, correction, row_sum = softmax_tile_unshared(shared, scores, reduction, tile, row_max, row_sum)
 
         for r in range(OUTPUTS):

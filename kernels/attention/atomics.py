@@ -64,7 +64,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
     divide_weights(shared, 0, seq_k, row_sum)
     cuda.syncthreads()
-
     weigh_values(out_row, v_head, shared, 0, seq_k, hdim)
 
 

@@ -12,15 +12,13 @@ from numba import cuda, float32, int32
 
 from ..constants import THREADS, require
 from ..device.cint import cint
-from ..device.loop import no_unroll
+from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import divide_weights, exponentials, weigh_values
-from ..device.vector import advance, ld4
+from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 from .atomics import LEAST_KEYS
-
-DOT_UNROLL = 4
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -39,21 +37,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     key = tid
     while key < seq_k:
         k_row = advance(k_head, key * hdim)
-        score = float32(0.0)
-        dim = cint(0)
-        while dim + 4 * DOT_UNROLL <= hdim:
-            no_unroll()
-            for step in range(DOT_UNROLL):
-                a = ld4(q_row, dim + 4 * step)
-                b = ld4(k_row, dim + 4 * step)
-                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim += 4 * DOT_UNROLL
-        while dim < hdim:
-            no_unroll()
-            a = ld4(q_row, dim)
-            b = ld4(k_row, dim)
-            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim += 4
+        score = dot4(float32(0.0), q_row, 0, k_row, 0, cint(0), hdim)
         score *= softmax_scale
         shared[key] = score
         row_max = max(row_max, score)
@@ -75,7 +59,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
     divide_weights(shared, 0, seq_k, row_sum)
     cuda.syncthreads()
-
     weigh_values(out_row, v_head, shared, 0, seq_k, hdim)
 
 

@@ -57,7 +57,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 
     row_sum = exponentials(shared, 0, seq_k, row_max)
     row_sum = block_sum_unshared(row_sum, shared, reduction)
-
     divide_weights(shared, 0, seq_k, row_sum)
     cuda.syncthreads()
 

@@ -23,10 +23,10 @@ from numba import cuda, float32
 from ..checking.models import Array, scaled_scores, softmax
 from ..constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS, require
 from ..device.cint import cint
-from ..device.loop import no_unroll
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.dot import dot4
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared, shared_by_thread_0
 from ..device.softmax import divide_weights, exponentials
-from ..device.vector import advance, ld4
+from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
@@ -36,7 +36,6 @@ COMPILED_KEYS = (4, 8, 16)
 TILE_BYTES = 45_000
 CHECKED_BYTES = 48_000
 OPT_IN_TILE_BYTES = OPT_IN_SHARED_LIMIT - SharedLayout(scores=QUERIES * MOST_KEYS, reduction=32).nbytes
-DOT_UNROLL = 4
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
@@ -74,39 +73,15 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
             key = tid
             while key < tile:
                 k_row = key * hdim
-                score = float32(0.0)
-                dim = cint(0)
-                while dim + 4 * DOT_UNROLL <= hdim:
-                    no_unroll()
-                    for step in range(DOT_UNROLL):
-                        a = ld4(q_row, dim + 4 * step)
-                        b = ld4(shared, k_row + dim + 4 * step)
-                        score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim += 4 * DOT_UNROLL
-                while dim < hdim:
-                    no_unroll()
-                    a = ld4(q_row, dim)
-                    b = ld4(shared, k_row + dim)
-                    score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                    dim += 4
+                score = dot4(float32(0.0), q_row, 0, shared, k_row, cint(0), hdim)
                 score *= softmax_scale
                 shared[row + key] = score
                 row_max = max(row_max, score)
                 key += THREADS
             cuda.syncthreads()
-            row_max = block_max_unshared(row_max, shared, reduction)
-            if tid == 0:
-                shared[reduction] = row_max
-            cuda.syncthreads()
-            row_max = shared[reduction]
-
+            row_max = shared_by_thread_0(block_max_unshared(row_max, shared, reduction), shared, reduction)
             row_sum = exponentials(shared, row, tile, row_max)
-            row_sum = block_sum_unshared(row_sum, shared, reduction)
-            if tid == 0:
-                shared[reduction] = row_sum
-            cuda.syncthreads()
-            row_sum = shared[reduction]
-
+            row_sum = shared_by_thread_0(block_sum_unshared(row_sum, shared, reduction), shared, reduction)
             divide_weights(shared, row, tile, row_sum)
             cuda.syncthreads()
 

@@ -80,7 +80,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             shared[SCORES + key] = ((score0 + score1) + (score2 + score3)) * softmax_scale
             key += THREADS
         cuda.syncthreads()
-
         row_max, correction, row_sum = softmax_tile_unshared(shared, SCORES, REDUCTION, tile, row_max, row_sum)
 
         for r in range(OUTPUTS):

@@ -95,7 +95,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
                 shared[scores + key] = score * softmax_scale
             key += 1
         cuda.syncthreads()
-
         row_max, correction, row_sum = softmax_tile_unshared(shared, scores, reduction, tile, row_max, row_sum)
 
         for r in range(OUTPUTS):

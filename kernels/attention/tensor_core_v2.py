@@ -17,7 +17,7 @@ from ..checking.models import Array, scaled_scores, softmax
 from ..constants import BLOCK_K, THREADS
 from ..device.asm import load_half2, store_half
 from ..device.cint import cint
-from ..device.reduce import block_max_unshared, block_sum_unshared
+from ..device.reduce import block_max_unshared, block_sum_unshared, shared_by_thread_0
 from ..device.softmax import divide_weights, exponentials, largest, weigh_values
 from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
@@ -100,19 +100,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     while query < queries:
         row = scores + query * seq_k
         row_max = largest(shared, row, seq_k)
-        row_max = block_max_unshared(row_max, shared, reduction)
-        if tid == 0:
-            shared[reduction] = row_max
-        cuda.syncthreads()
-        row_max = shared[reduction]
-
+        row_max = shared_by_thread_0(block_max_unshared(row_max, shared, reduction), shared, reduction)
         row_sum = exponentials(shared, row, seq_k, row_max)
-        row_sum = block_sum_unshared(row_sum, shared, reduction)
-        if tid == 0:
-            shared[reduction] = row_sum
-        cuda.syncthreads()
-        row_sum = shared[reduction]
-
+        row_sum = shared_by_thread_0(block_sum_unshared(row_sum, shared, reduction), shared, reduction)
         divide_weights(shared, row, seq_k, row_sum)
         cuda.syncthreads()
 

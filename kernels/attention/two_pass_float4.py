@@ -11,14 +11,12 @@ from numba import cuda, float32
 
 from ..constants import THREADS
 from ..device.cint import cint
-from ..device.loop import no_unroll
-from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
+from ..device.dot import dot4
+from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared, shared_by_thread_0
 from ..device.softmax import divide_weights, exponentials, weigh_values
-from ..device.vector import advance, ld4
+from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
-
-DOT_UNROLL = 4
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -35,41 +33,16 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     key = tid
     while key < seq_k:
         k_row = advance(k_head, key * hdim)
-        score = float32(0.0)
-        dim = cint(0)
-        while dim + 4 * DOT_UNROLL <= hdim:
-            no_unroll()
-            for step in range(DOT_UNROLL):
-                a = ld4(q_row, dim + 4 * step)
-                b = ld4(k_row, dim + 4 * step)
-                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim += 4 * DOT_UNROLL
-        while dim < hdim:
-            no_unroll()
-            a = ld4(q_row, dim)
-            b = ld4(k_row, dim)
-            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim += 4
+        score = dot4(float32(0.0), q_row, 0, k_row, 0, cint(0), hdim)
         score *= softmax_scale
         shared[key] = score
         row_max = max(row_max, score)
         key += THREADS
-    row_max = block_max_unshared(row_max, shared, reduction)
-    if tid == 0:
-        shared[reduction] = row_max
-    cuda.syncthreads()
-    row_max = shared[reduction]
-
+    row_max = shared_by_thread_0(block_max_unshared(row_max, shared, reduction), shared, reduction)
     row_sum = exponentials(shared, 0, seq_k, row_max)
-    row_sum = block_sum_unshared(row_sum, shared, reduction)
-    if tid == 0:
-        shared[reduction] = row_sum
-    cuda.syncthreads()
-    row_sum = shared[reduction]
-
+    row_sum = shared_by_thread_0(block_sum_unshared(row_sum, shared, reduction), shared, reduction)
     divide_weights(shared, 0, seq_k, row_sum)
     cuda.syncthreads()
-
     weigh_values(out_row, v_head, shared, 0, seq_k, hdim)
 
 

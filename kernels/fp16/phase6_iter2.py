@@ -12,14 +12,14 @@ from numba import cuda, float32, types
 
 from ..constants import BLOCK_K, FLOAT, THREADS
 from ..device.cint import CINT, cint
-from ..device.half import HALVES, floats2half2
-from ..device.loop import no_unroll, opaque
+from ..device.half import HALVES
 from ..device.reduce import NEGATIVE_INFINITY
-from ..device.vector import advance, ld4, make_float4, st4
+from ..device.vector import advance, ld4, st4
 from ..version import Kernel, Launch, Plan, Problem, SharedLayout, register
 from .arrays import shared_array
-from .products import UNROLL, dot, weighted_value
-from .shapes import BLOCK_M, HDIM, MASKED, VECTOR, fp16_buffers, require_fp16_problem
+from .products import weighted_value
+from .rows import copy_row, exponentials, largest, score_row, store_row
+from .shapes import BLOCK_M, HDIM, VECTOR, fp16_buffers, require_fp16_problem
 
 DIM_UNROLL = 8
 
@@ -74,61 +74,27 @@ def attention(q, k, v, out, seq, softmax_scale):
     tile_start = cint(0)
     while tile_start < seq:
         if row < BLOCK_K:
-            k_row = advance(k_head, (tile_start + row) * HDIM)
-            dim = cint(0)
-            while dim < HDIM:
-                st4(key_value, row * HDIM + dim, ld4(k_row, dim))
-                dim += VECTOR
+            copy_row(key_value, row * HDIM, k_head, tile_start + row)
         cuda.syncthreads()
 
         if row < BLOCK_M:
-            key = cint(0)
-            while key < opaque(BLOCK_K):
-                no_unroll()
-                first = tile_start + key
-                score0 = dot(query, row * HDIM, key_value, key * HDIM) * softmax_scale
-                scores[first_score + key] = score0 if first <= last else MASKED
-                score1 = dot(query, row * HDIM, key_value, (key + 1) * HDIM) * softmax_scale
-                scores[first_score + key + 1] = score1 if first + 1 <= last else MASKED
-                score2 = dot(query, row * HDIM, key_value, (key + 2) * HDIM) * softmax_scale
-                scores[first_score + key + 2] = score2 if first + 2 <= last else MASKED
-                score3 = dot(query, row * HDIM, key_value, (key + 3) * HDIM) * softmax_scale
-                scores[first_score + key + 3] = score3 if first + 3 <= last else MASKED
-                key += UNROLL
+            score_row(scores, first_score, query, row * HDIM, key_value, HDIM, tile_start, last, softmax_scale)
         cuda.syncthreads()
 
         if row < BLOCK_M:
-            new_max = row_max[row]
-            key = cint(0)
-            while key < opaque(BLOCK_K):
-                no_unroll()
-                for step in range(UNROLL):
-                    new_max = max(new_max, scores[first_score + key + step])
-                key += UNROLL
+            new_max = largest(scores, first_score, row_max[row])
             correction = math.exp(row_max[row] - new_max)
             dim = cint(0)
             while dim < HDIM:
                 accumulator[row * HDIM + dim] *= correction
                 dim += 1
-            tile_sum = float32(0.0)
-            key = cint(0)
-            while key < opaque(BLOCK_K):
-                no_unroll()
-                for step in range(UNROLL):
-                    p = math.exp(scores[first_score + key + step] - new_max)
-                    scores[first_score + key + step] = p
-                    tile_sum += p
-                key += UNROLL
+            tile_sum = exponentials(scores, first_score, new_max)
             row_sum[row] = correction * row_sum[row] + tile_sum
             row_max[row] = new_max
         cuda.syncthreads()
 
         if row < BLOCK_K:
-            v_row = advance(v_head, (tile_start + row) * HDIM)
-            dim = cint(0)
-            while dim < HDIM:
-                st4(key_value, row * HDIM + dim, ld4(v_row, dim))
-                dim += VECTOR
+            copy_row(key_value, row * HDIM, v_head, tile_start + row)
         cuda.syncthreads()
 
         if row < BLOCK_M:
@@ -142,15 +108,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         tile_start += BLOCK_K
 
     if row < BLOCK_M:
-        dim = cint(0)
-        while dim < HDIM:
-            i = row * HDIM + dim
-            a = floats2half2(accumulator[i] / row_sum[row], accumulator[i + 1] / row_sum[row])
-            b = floats2half2(accumulator[i + 2] / row_sum[row], accumulator[i + 3] / row_sum[row])
-            c = floats2half2(accumulator[i + 4] / row_sum[row], accumulator[i + 5] / row_sum[row])
-            d = floats2half2(accumulator[i + 6] / row_sum[row], accumulator[i + 7] / row_sum[row])
-            st4(out_block, i, make_float4(a, b, c, d))
-            dim += VECTOR
+        store_row(out_block, row * HDIM, accumulator, row * HDIM, row_sum[row])
 
 
 @register(

@@ -9,11 +9,11 @@ Source: RoPE Fusion Implementation Log, V4, items 15-17.
 
 from numba import cuda, float32
 
-from ..constants import BLOCK_K, EXTRA, FREQUENCY_BASE, REDUCTION, SCORES, THREADS
+from ..constants import BLOCK_K, EXTRA, REDUCTION, SCORES, THREADS
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_sum
 from ..device.softmax import add_values, divide_output, softmax_tile
-from ..device.trig import fast_sincos, powf, rotate
+from ..device.trig import fast_sincos, rotate
 from ..device.vector import advance
 from ..planning import (
     attention_buffers,
@@ -24,6 +24,7 @@ from ..planning import (
     require_log_problem,
 )
 from ..version import SYNC, Plan, Problem, register
+from .query import cache_frequencies
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -39,11 +40,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     inv_freq = EXTRA + hdim
     cos = inv_freq + hdim // 2
     sin = cos + hdim
-    pair = tid
-    while pair < hdim // 2:
-        exponent = float32(2 * pair) / float32(hdim)
-        shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair += THREADS
+    cache_frequencies(shared, inv_freq, hdim)
     cuda.syncthreads()
     dim = tid
     while dim < hdim:
@@ -85,7 +82,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             key += 1
 
         row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-
         add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
         cuda.syncthreads()
         tile_start += BLOCK_K

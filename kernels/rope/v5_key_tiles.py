@@ -10,14 +10,15 @@ Source: RoPE Fusion Implementation Log, V5, items 18-20.
 
 from numba import cuda, float32
 
-from ..constants import FREQUENCY_BASE, THREADS
+from ..constants import THREADS
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import divide_output, softmax_tile
-from ..device.trig import fast_sincos, powf, rotate
+from ..device.trig import fast_sincos, rotate
 from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, reduction_race, require_full_rotation, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
+from .query import cache_frequencies, rotate_query
 
 SHARED_FLOATS = 10_000  # the log's limit for a block
 BLOCKS_K = (16, 8, 4)
@@ -45,20 +46,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
     inv_freq = EXTRA + hdim
     scores = inv_freq + hdim // 2
     keys = scores + block_k
-    pair = tid
-    while pair < hdim // 2:
-        exponent = float32(2 * pair) / float32(hdim)
-        shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair += THREADS
+    cache_frequencies(shared, inv_freq, hdim)
     cuda.syncthreads()
-    pair = tid
-    while pair < hdim // 2:
-        dim = 2 * pair
-        s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
-        x, y = rotate(q_row[dim], q_row[dim + 1], c, s)
-        shared[EXTRA + dim] = x
-        shared[EXTRA + dim + 1] = y
-        pair += THREADS
+    rotate_query(shared, EXTRA, q_row, query, shared, inv_freq, hdim)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -88,7 +78,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
             shared[scores + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
-
         row_max, correction, row_sum = softmax_tile(shared, scores, REDUCTION, tile, row_max, row_sum)
 
         dim = tid

@@ -8,14 +8,15 @@ Source: RoPE Fusion Implementation Log, V6, items 21-23.
 
 from numba import cuda, float32
 
-from ..constants import FREQUENCY_BASE, SCORES, THREADS
+from ..constants import SCORES, THREADS
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import add_values, divide_output, softmax_tile
-from ..device.trig import fast_sincos, powf, rotate
+from ..device.trig import fast_sincos, rotate
 from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, reduction_race, require_full_rotation, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
+from .query import cache_frequencies, rotate_query
 
 BLOCK_K = 32
 TILE_DIM = 256
@@ -35,20 +36,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     v_head = advance(v, head * seq_k * hdim)
 
     inv_freq = EXTRA + hdim
-    pair = tid
-    while pair < hdim // 2:
-        exponent = float32(2 * pair) / float32(hdim)
-        shared[inv_freq + pair] = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-        pair += THREADS
+    cache_frequencies(shared, inv_freq, hdim)
     cuda.syncthreads()
-    pair = tid
-    while pair < hdim // 2:
-        dim = 2 * pair
-        s, c = fast_sincos(float32(query) * shared[inv_freq + pair])
-        x, y = rotate(q_row[dim], q_row[dim + 1], c, s)
-        shared[EXTRA + dim] = x
-        shared[EXTRA + dim + 1] = y
-        pair += THREADS
+    rotate_query(shared, EXTRA, q_row, query, shared, inv_freq, hdim)
     cuda.syncthreads()
 
     row_max = NEGATIVE_INFINITY
@@ -94,9 +84,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             shared[SCORES + key] *= softmax_scale
             key += THREADS
         cuda.syncthreads()
-
         row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-
         add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
         cuda.syncthreads()
         tile_start += BLOCK_K

@@ -54,9 +54,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
             shared[SCORES + key] = score * softmax_scale
             key += THREADS
         cuda.syncthreads()
-
         row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-
         add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
         cuda.syncthreads()
         tile_start += BLOCK_K
