@@ -6,8 +6,6 @@ shared array and the offset of its reduction buffer of 32 floats. No barrier sep
 from the first store of the next. Every caller declares that race.
 """
 
-from typing import Any
-
 from numba import cuda, float32
 
 from .cint import cint
@@ -31,35 +29,80 @@ def warp_sum(value):
     return value
 
 
-def block_reduction(over_warp: Any, identity: Any, shares: bool) -> Any:
-    """A function (value, shared, reduction) -> value; `shares`: whether it stores the block's result for all warps."""
+@cuda.jit(device=True)
+def block_max_unshared(value, shared, reduction):
+    tid = cint(cuda.threadIdx.x)
+    warp_id = tid // 32
+    lane_id = tid % 32
+    value = warp_max(value)
+    if lane_id == 0:
+        shared[reduction + warp_id] = value
+    cuda.syncthreads()
+    if warp_id == 0:
+        value = NEGATIVE_INFINITY
+        if lane_id < WARPS:
+            value = shared[reduction + lane_id]
+        value = warp_max(value)
+    cuda.syncthreads()
+    return value
 
-    @cuda.jit(device=True)
-    def reduce_block(value, shared, reduction):
-        tid = cint(cuda.threadIdx.x)
-        warp_id = tid // 32
-        lane_id = tid % 32
-        value = over_warp(value)
+
+@cuda.jit(device=True)
+def block_sum_unshared(value, shared, reduction):
+    tid = cint(cuda.threadIdx.x)
+    warp_id = tid // 32
+    lane_id = tid % 32
+    value = warp_sum(value)
+    if lane_id == 0:
+        shared[reduction + warp_id] = value
+    cuda.syncthreads()
+    if warp_id == 0:
+        value = float32(0.0)
+        if lane_id < WARPS:
+            value = shared[reduction + lane_id]
+        value = warp_sum(value)
+    cuda.syncthreads()
+    return value
+
+
+@cuda.jit(device=True)
+def block_max(value, shared, reduction):
+    tid = cint(cuda.threadIdx.x)
+    warp_id = tid // 32
+    lane_id = tid % 32
+    value = warp_max(value)
+    if lane_id == 0:
+        shared[reduction + warp_id] = value
+    cuda.syncthreads()
+    if warp_id == 0:
+        value = NEGATIVE_INFINITY
+        if lane_id < WARPS:
+            value = shared[reduction + lane_id]
+        value = warp_max(value)
         if lane_id == 0:
-            shared[reduction + warp_id] = value
-        cuda.syncthreads()
-        if warp_id == 0:
-            value = identity
-            if lane_id < WARPS:
-                value = shared[reduction + lane_id]
-            value = over_warp(value)
-            if shares and lane_id == 0:
-                shared[reduction] = value
-        cuda.syncthreads()
-        return shared[reduction] if shares else value
-
-    return reduce_block
+            shared[reduction] = value
+    cuda.syncthreads()
+    return shared[reduction]
 
 
-block_max_unshared = block_reduction(warp_max, NEGATIVE_INFINITY, shares=False)
-block_sum_unshared = block_reduction(warp_sum, float32(0.0), shares=False)
-block_max = block_reduction(warp_max, NEGATIVE_INFINITY, shares=True)
-block_sum = block_reduction(warp_sum, float32(0.0), shares=True)
+@cuda.jit(device=True)
+def block_sum(value, shared, reduction):
+    tid = cint(cuda.threadIdx.x)
+    warp_id = tid // 32
+    lane_id = tid % 32
+    value = warp_sum(value)
+    if lane_id == 0:
+        shared[reduction + warp_id] = value
+    cuda.syncthreads()
+    if warp_id == 0:
+        value = float32(0.0)
+        if lane_id < WARPS:
+            value = shared[reduction + lane_id]
+        value = warp_sum(value)
+        if lane_id == 0:
+            shared[reduction] = value
+    cuda.syncthreads()
+    return shared[reduction]
 
 
 @cuda.jit(device=True, inline="always")
