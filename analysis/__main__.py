@@ -18,7 +18,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "counts": ("measure.static:counts", "count instructions, sectors and wavefronts in the emulator"),
     "hashes": ("measure.static:hashes", "map recorded hashes to those of a new way of hashing"),
     "launches": ("measure.static:launches", "record digests of kernels, which a move must not change"),
-    "compare": ("book.compare", "put the write-up and the cards that were measured side by side"),
+    "compare": ("book.compare", "write speedups, claims and findings of several cards side by side as CSV"),
     "findings": ("findings", "say which findings of the book hold on a GPU"),
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
     "dictionary": ("record.dictionary", "write data/README.md, which says what every column means"),

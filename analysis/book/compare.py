@@ -2,7 +2,8 @@
 
     python -m analysis compare nvidia-h200 my-card
 
-prints the tables and writes them as CSV. Without names all cards are compared. Times of two cards never are.
+writes what the tables of the page are made from as CSV. Without names all cards are compared. Times of two cards never
+are.
 """
 
 import argparse
@@ -25,13 +26,12 @@ from ..evidence.origin import DECIDED, Source, measured
 from ..measure.studies import STUDIES
 from ..record import published
 from ..record.files import ROOT, known_gpus
-from ..record.text import ratios
+from ..record.text import span
 from ..tables.claims import LEDGER
 from ..tables.table import Table, lines, link, ratio, small, to, verdict_mark
 from .notebook import badge
 
 OUT = ROOT / "_build" / "compare"
-WIDEST = 60  # characters of a column in the terminal
 COMPARED = (  # in words, version, baseline
     ("Sinusoidal V5, over separate kernels that load one float", "sinusoidal_v5", "sinusoidal_separate_scalar"),
     ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", "sinusoidal_separate_float4"),
@@ -138,8 +138,8 @@ def main_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     rows = []
     for (version, baseline, load), mine in frame.groupby(["version", "baseline", "load"], sort=False):
         if (version, baseline) in shown:
-            given = (mine[mine["card"] == e.slug]["speedup"] for e in cards)
-            rows.append((escape(shown[version, baseline]), load, *map(ratios, given)))
+            given = (span(mine[mine["card"] == e.slug]["speedup"], "×", 2) for e in cards)
+            rows.append((escape(shown[version, baseline]), load, *given))
     names = named(cards)
     caption = "Speedup on the GPU alone, least to largest over the documents' head dims; above 1 is faster."
     return Table(("compared", "load", *names), rows, names, caption, source=source_of(cards))
@@ -229,22 +229,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=OUT, help="folder for the CSV files, by default _build/compare")
     options = parser.parse_args(arguments)
     cards = chosen(options.cards)
-    gains, judged, told = speedups(cards), verdicts(cards), finding_rows(cards)
-    parts = {
-        "Cards": machines(cards),
-        "Speedups over separate kernels": main_table(gains, cards),
-        "Speedups that change their meaning": speedup_table(gains, cards),
-        "Claims with another verdict": verdict_table(judged, cards),
-        "Findings": finding_counts(told, cards),
-        "Findings that differ": finding_table(told, cards),
-    }
-    for title, shown in parts.items():
-        table = shown.plain()
-        frame = pd.DataFrame(list(table.rows), columns=list(table.header))
-        text = frame.to_string(index=False, justify="left", max_colwidth=WIDEST) if len(frame) else "none"
-        print("\n".join(filter(None, [title, "", text, table.caption, ""])))
+    compared = {"speedups": speedups(cards), "claims": verdicts(cards).reset_index(), "findings": finding_rows(cards)}
     options.out.mkdir(parents=True, exist_ok=True)
-    for name, frame in {"speedups": gains, "claims": judged.reset_index(), "findings": told}.items():
+    for name, frame in compared.items():
         frame.to_csv(options.out / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
     print(f"[compare] speedups.csv, claims.csv and findings.csv in {options.out}")
     return 0

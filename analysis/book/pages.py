@@ -79,9 +79,9 @@ def about(version: Version) -> str:
 
 
 def measured(e: Evidence, version: Version) -> str:
-    """The times at the documents' shapes, and folded, those of the other studies; or why there are none."""
+    """The times at the documents' shapes, and folded, those of the other studies."""
     shown = [(study, html(table)) for study, table in versions.times(e, version)]
-    first = shown[0][1] if shown else versions.unmeasured(e, version)
+    first = shown[0][1] if shown else f"No time was measured on the {e.card}."
     return joined([first, *(folded(*each) for each in shown[1:])])
 
 

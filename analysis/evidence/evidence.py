@@ -266,11 +266,10 @@ class Evidence:
         mine = {p: rows for p, rows in groups.get(version, {}).items() if matched == (MATCHED in set(rows["study"]))}
         return self._exact({version: mine}, "counters", version, number, **asked)
 
-    def stalled(self, version: str, reason: str, **asked: Any) -> Estimates:
-        """The share of its time that a warp of the last launch waits for a reason."""
-        waits, total = (
-            self.counter(version, " + ".join(map(STALL.format, each)), **asked) for each in ([reason], STALLS)
-        )
+    def stalled(self, version: str, *reasons: str, **asked: Any) -> Estimates:
+        """The share of its time that a warp of the last launch waits for some reasons."""
+        both = (" + ".join(map(STALL.format, each)) for each in (reasons, STALLS))
+        waits, total = (self.counter(version, metrics, **asked) for metrics in both)
         return (waits / total).measured_in("%")
 
     def resource(self, version: str, column: str, launch: int = -1, target: str = "", **asked: Any) -> Estimates:

@@ -1,5 +1,6 @@
-"""What the hardware counters show: what warps wait for, and how near the emulator's counts come."""
+"""What the hardware counters show: what warps wait for."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -8,26 +9,38 @@ from kernels import VERSIONS
 
 from ..evidence import Evidence
 from ..evidence.origin import counters_of
-from ..measure.studies import MAIN
-from ..models.profiles import BARRIER, WAITS, waits
+from ..measure.studies import MAIN, STALLS
 from ..tables.table import Missing, family_title, short
 from .style import NARROW, PALETTE, Plot, canvas, legend
 
+BARRIER = "other warps at a barrier"
+WAITS = {  # the reasons for which a warp does not issue, under headings; a GPU may lack some
+    "nothing: it issues, or could": ("selected", "not_selected"),
+    "its last result, or a unit": ("wait", "dispatch_stall", "math_pipe_throttle"),
+    "its next instruction": ("no_instruction", "branch_resolving", "imc_miss"),
+    "shared memory, special functions": ("short_scoreboard", "mio_throttle"),
+    "global or local memory": ("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "membar"),
+    BARRIER: ("barrier",),
+    "something else": ("sleeping", "misc"),
+}
 COLOURS = ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8")
 HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
 
 
 def warp_waits(e: Evidence) -> Plot | Missing:
     """What a warp of every version's attention waits for at the main head dim, as shares of its time."""
-    mine = waits(e, MAIN.hdim)
-    if not mine:
-        return Missing("make counters")
+
+    def share(version: str, reasons: Iterable[str]) -> float:
+        return e.stalled(version, *reasons, hdim=MAIN.hdim)[MAIN.hdim].value
+
     frame = pd.DataFrame(
-        {"version": version, "family": VERSIONS[version].family, "wait": wait, "percent": 100 * share}
-        for version, shares in mine.items()
-        if not VERSIONS[version].fast_math
-        for wait, share in shares.items()
-    )
+        {"version": version.id, "family": version.family, "wait": wait, "percent": 100 * share(version.id, reasons)}
+        for version in VERSIONS.values()
+        if version.of_log and not version.fast_math and share(version.id, STALLS) == 1
+        for wait, reasons in WAITS.items()
+    ).fillna(0.0)
+    if frame.empty:
+        return Missing("make counters")
     wide = frame.pivot_table(index=["family", "version"], columns="wait", values="percent", sort=False)
     families = list(dict.fromkeys(frame["family"]))
     sizes = [len(wide.loc[family]) for family in families]

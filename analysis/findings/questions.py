@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from ..claims.measures import DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
+from ..claims.measures import BUSY, DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
 from ..evidence import Estimates, Evidence, NotMeasured, said, stated
 from ..measure.studies import MAIN
-from ..models.profiles import BUSY
 from . import Says, checks, faster, finding, not_slower, numbers, slower
 from .common import times
 

@@ -44,8 +44,3 @@ def gained(ratio: float) -> str:
     if ratio >= 1:
         return f"{ratio:.2f} times as fast"
     return f"{100 / ratio - 100:.0f} % slower" if ratio > 0.5 else f"{1 / ratio:.1f} times as long"
-
-
-def ratios(values: Iterable[float]) -> str:
-    """A range of speedups: `"0.98–1.02×"`."""
-    return span(values, "×", 2)

@@ -4,8 +4,8 @@ from ..evidence import Evidence, pool
 from ..evidence.current import complete_runs
 from ..evidence.origin import measured
 from ..measure.studies import OP, STUDIES, TIMERS
-from ..record.text import NOTHING
-from .table import Missing, Table, code, share
+from ..record.text import NOTHING, number
+from .table import Missing, Table, code
 
 CEILINGS = (  # of gpu.json, with words, unit and digits
     ("read_gb_s", "DRAM read, at most", "GB/s", 0),
@@ -67,7 +67,8 @@ def coverage(e: Evidence) -> Table | Missing:
         later = mine[~mine["chose"]]
         if len(mine) and len(later):
             outside, apart = (each["outside"].sum() / each["ratios"].sum() for each in (mine, later))
-            rows.append((timer, str(mine["ratios"].sum()), *map(share, (outside, apart, mine["half"].median() - 1))))
+            shares = (number(100 * each, "%", 1) for each in (outside, apart, mine["half"].median() - 1))
+            rows.append((timer, str(mine["ratios"].sum()), *shares))
     if not rows:
         return Missing(why=f"No run can be left out: that takes {pool.RUNS + 1} complete runs of the same code")
     complete = e.record.complete

@@ -225,7 +225,3 @@ def ratio(value: Estimate | None) -> str:
 def stated(value: Published) -> str:
     first, low, high = (f"{each:.2f}" for each in (value.value, value.low, value.high))
     return f"{first}×" + (f"<br>{small(f'{low}–{high}')}" if low != high else "")
-
-
-def share(value: float) -> str:
-    return NOTHING if math.isnan(value) else f"{100 * value:.1f} %"

@@ -1,6 +1,5 @@
 """Tables of a version's page: times, checks, launches, counts, what the documents state; and of all versions."""
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -8,23 +7,22 @@ from typing import Any
 
 import pandas as pd
 
-from kernels import VERSIONS, Plan, Problem, Version
+from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import supports
 
 from ..claims.rule import stands
 from ..evidence import Evidence, Study
-from ..evidence.known import REFUSED, WRONG, word
+from ..evidence.known import WRONG, word
 from ..evidence.origin import Source, measured, published_on
 from ..measure.studies import STUDIES, TIMERS
 from ..models.moves import example
-from ..models.profiles import SECTOR_BYTES
 from ..record import published
 from ..record.published import main_problems
-from ..record.text import NOTHING, number, ratios, span
+from ..record.text import NOTHING, number, span
 from .table import Table, code, lines, mark, name, small, speedup_cell, stated, status, time_cell  # fmt: skip
 
 Reason = tuple[str, str, str]
-MEGABYTE = 1e6
+SECTOR_BYTES, MEGABYTE = 32, 1e6
 # What is shown of data/counts.csv: counter, words, and by what it is divided.
 COUNTERS: tuple[tuple[str, str, float], ...] = (
     ("event.rotation", "rotations of a pair", 1),
@@ -83,20 +81,6 @@ def taken(study: Study, version: Version) -> list[Problem]:
     """The measured problems of a version but those that it does not take."""
     mine = study.taken.get(version.id, ())
     return [problem for problem in study.problems(version.family) if problem in mine]
-
-
-@functools.cache
-def planned(version: str) -> dict[Problem, Plan]:
-    """Plans for the first study that a version takes a problem of; for a small problem where it takes none.
-
-    None of a peer, which has no launches of its own.
-    """
-    chosen = VERSIONS[version]
-    if chosen.is_peer:
-        return {}
-    studied = ([p for p in study.problems if p.family == chosen.family] for study in STUDIES.values())
-    taken = ([p for p in problems if supports(chosen, p)] for problems in studied)
-    return {problem: chosen(problem) for problem in next(filter(None, taken), [example(chosen).problem])}
 
 
 def shape(problem: Problem) -> str:
@@ -168,15 +152,6 @@ def _published(e: Evidence, study: Study, version: Version, problem: Problem) ->
     return lines(*parts)
 
 
-def unmeasured(e: Evidence, version: Version) -> str:
-    """What to say of a version without a time: that it is not measured, or that the card does not take it."""
-    home = next((study for study in complete(e) if study.versions(version.family)), e.study())
-    found = [home.known(version.id, problem) for problem in home.problems(version.family)]
-    if found and all(each.word in REFUSED for each in found):
-        return f"At the shapes of the documents it does not run on the {e.card}: {found[0].reason}."
-    return f"Not measured on the {e.card} yet."
-
-
 def reasons(e: Evidence, version: Version) -> tuple[list[Reason], list[Reason]]:
     """Why results are not right, and why problems are not taken: a badge, a text and the head dims of each."""
     checks = pd.concat([pd.DataFrame(columns=["version", "reason"]), *(study.checks for study in complete(e))])
@@ -192,8 +167,9 @@ def reasons(e: Evidence, version: Version) -> tuple[list[Reason], list[Reason]]:
 
 def hazards(e: Evidence, version: Version) -> Table:
     """Declared defects of memory, and which tool saw them on the GPU."""
-    plans = planned(version.id).items()
-    declared = [(each.kind, each.kernel, each.place, each.why, p.hdim) for p, plan in plans for each in plan.hazards]
+    studied = ([p for p in study.problems if supports(version, p)] for study in STUDIES.values())
+    plans = map(version, next(filter(None, studied), [example(version).problem]))
+    declared = [(h.kind, h.kernel, h.place, h.why, plan.problem.hdim) for plan in plans for h in plan.hazards]
     frame = pd.DataFrame(declared, columns=["kind", "kernel", "place", "why", "hdim"])
     seen = e.record.frame("sanitizers")
     seen = seen[seen["version"] == version.id]
@@ -339,6 +315,6 @@ def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, st
     if version.baseline and problems:
         found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problems)
         claims = [published.speedup(version.id, version.baseline, problem) for problem in problems]
-        speeds = ratios(found.values_known.values()), ratios(claim.value for claim in claims if claim)
+        speeds = f"{found:.2}" if found else NOTHING, span((claim.value for claim in claims if claim), "×", 2)
     best = study.best(version.id, study.problems(version.family))
     return shown or status(best), *speeds
