@@ -68,7 +68,8 @@ STRESSED = tuple(
     for shape in SHAPES
     for dtype in DTYPES[:2]
 )
-Run = Callable[[list[torch.Tensor]], torch.Tensor]
+Given = list[torch.Tensor]  # q, k and v
+Run = Callable[[Given], torch.Tensor]
 
 
 # ---------------------------------------------------------------- one call
@@ -184,20 +185,20 @@ def first_calls(send: Connection) -> None:
 # ---------------------------------------------------------------- under stress
 
 
-def two_streams(run: Run, sets: list[list[torch.Tensor]], right: list[torch.Tensor]) -> torch.Tensor:
-    """How many of the calls on two streams at once differ from the same call alone, bit by bit."""
-    streams, wrong = [torch.cuda.Stream() for _ in sets], [torch.zeros((), device="cuda") for _ in sets]
+def at_once(run: Run, sets: Sequence[Given], right: Sequence[torch.Tensor], contexts: Sequence[Any]) -> int:
+    """How many calls, each set in a context of its own at the same time, differ from the same call alone."""
+    wrong = [torch.zeros((), device=out.device) for out in right]
     torch.cuda.synchronize()
-    for _ in range(STREAM_CALLS // (2 * TOGETHER)):
-        for place, stream in enumerate(streams):
-            with torch.cuda.stream(stream):
-                made = [run(sets[place]) for _ in range(TOGETHER)]
-                wrong[place] += sum((out != right[place]).any() for out in made)
+    for _ in range(STREAM_CALLS // (len(sets) * TOGETHER)):
+        for context, qkv, out, differing in zip(contexts, sets, right, wrong):
+            with context:
+                made = [run(qkv) for _ in range(TOGETHER)]
+                differing += sum((each != out).any() for each in made)
     torch.cuda.synchronize()
-    return wrong[0] + wrong[1]
+    return sum(map(int, wrong))
 
 
-def graph_and_eager(run: Run, sets: list[list[torch.Tensor]], right: list[torch.Tensor]) -> torch.Tensor:
+def graph_and_eager(run: Run, sets: Sequence[Given], right: Sequence[torch.Tensor]) -> int:
     """How many replays of a graph whose inputs change, and eager calls between them, differ from a call alone."""
     given = [x.clone() for x in sets[0]]
     wrong, graph = torch.zeros((), device="cuda"), torch.cuda.CUDAGraph()
@@ -212,41 +213,35 @@ def graph_and_eager(run: Run, sets: list[list[torch.Tensor]], right: list[torch.
         graph.replay()
         wrong += (run(sets[1 - place]) != right[1 - place]).any()
         wrong += (out != right[place]).any()
-    return wrong
-
-
-def two_devices(run: Run, sets: list[list[torch.Tensor]], right: list[torch.Tensor]) -> torch.Tensor:
-    """How many calls on two cards at once, whichever is current, differ from the same call alone on the first."""
-    cards = [(sets[0], right[0]), ([x.to("cuda:1") for x in sets[1]], right[1].to("cuda:1"))]
-    wrong = [torch.zeros((), device=out.device) for _, out in cards]
-    for current in range(2):
-        with torch.cuda.device(current):
-            for _ in range(STREAM_CALLS // 4):
-                for card, (qkv, out) in enumerate(cards):
-                    wrong[card] += (run(qkv) != out).any()
-    return wrong[0].cpu() + wrong[1].cpu()
+    return int(wrong)
 
 
 def stress(send: Connection) -> None:
     """Body of a measuring process: a row for each stress of each call."""
     names = {torch.cuda.get_device_name(card) for card in range(torch.cuda.device_count())}
-    works = {"two_streams": (two_streams, STREAM_CALLS), "graph_and_eager": (graph_and_eager, REPLAYS)}
-    if torch.cuda.device_count() > 1 and len(names) == 1:  # others may split keys into other parts
-        works["two_devices"] = two_devices, STREAM_CALLS
+    two_cards = torch.cuda.device_count() > 1 and len(names) == 1  # others may split keys into other parts
     for call in STRESSED:
         sets = [tensors(dataclasses.replace(call, seed=seed), "cuda")[0] for seed in (1, 2)]
         made = functools.partial(function_of(call), **tensors(call, "cuda")[1], fallback=False)
 
-        def run(qkv: list[torch.Tensor], made: Callable[..., torch.Tensor] = made) -> torch.Tensor:
+        def run(qkv: Given, made: Callable[..., torch.Tensor] = made) -> torch.Tensor:
             return made(*qkv)
 
         right = [run(qkv) for qkv in sets]
-        for what, (work, count) in works.items():
-            began = time.monotonic()
-            wrong = int(work(run, sets, right))
-            seconds = round(time.monotonic() - began, 3)
+        streams = [torch.cuda.stream(torch.cuda.Stream()) for _ in sets]
+        works = {
+            "two_streams": (STREAM_CALLS, functools.partial(at_once, run, sets, right, streams)),
+            "graph_and_eager": (REPLAYS, functools.partial(graph_and_eager, run, sets, right)),
+        }
+        if two_cards:  # while the other one is current
+            cards = [sets[0], [x.to("cuda:1") for x in sets[1]]], [right[0], right[1].to("cuda:1")]
+            others = [torch.cuda.device(1), torch.cuda.device(0)]
+            works["two_devices"] = STREAM_CALLS, functools.partial(at_once, run, *cards, others)
+        for what, (count, work) in works.items():
+            began, wrong = time.monotonic(), work()
             found = {"status": "wrong", "reason": f"{wrong} results differ"} if wrong else {"status": "ok"}
-            send.send(("row", {**call.columns(device_target()), "what": what, "n": count, "seconds": seconds, **found}))
+            own = {"what": what, "n": count, "seconds": round(time.monotonic() - began, 3), **found}
+            send.send(("row", {**call.columns(device_target()), **own}))
 
 
 # ---------------------------------------------------------------- the command

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -204,35 +204,29 @@ def _parts(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def sanitize(names: Sequence[str], folder: Path, processes: int = CORES) -> Iterator[list[Row]]:
-    """Run every tool on the versions, and yield rows as versions are done; what the tools print goes to `folder`.
+    """Run every tool on the versions, and yield rows as they come; what the tools print goes to `folder`.
 
-    Raises: Refused; MeasureError where no tool checks anything, before any row.
+    Raises: Refused; MeasureError where no tool finds what is known.
     """
-    tools, held, found = Tools(folder), list[Row](), False
+    tools = Tools(folder)
     with ThreadPoolExecutor(processes) as pool, contextlib.ExitStack() as stack:
         stack.callback(pool.shutdown, cancel_futures=True)
         bar = stack.enter_context(tqdm(total=len(names) * len(TOOLS)))
         known = dict(zip(TOOLS, pool.map(lambda tool: tools.watch(tool, [HEARD]), TOOLS)))
-        hears = [tool == "synccheck" or bool(known[tool].hazards) for tool in TOOLS]
+        if not any(told.hazards for told in known.values()):
+            raise MeasureError(f"no tool finds what is known, and nothing is written; what they say is in {folder}")
         made = {pool.submit(tools.watch_each, *part): part[0] for part in _parts(names)}
-        told: dict[str, dict[str, Told]] = {name: {} for name in names}
         for future in as_completed(made):
-            for name, each in future.result().items():
-                told[name][made[future]] = each
-                bar.update()
-                if len(told[name]) == len(TOOLS):
-                    held += [row_of(tool, name, told[name][tool], hear) for tool, hear in zip(TOOLS, hears)]
-            found |= any(row["finding"] != "not_checked" for row in held)
-            if held and found:
-                yield held
-                held = []
-    if held:
-        raise MeasureError(f"no tool has checked anything, and nothing is written; what they say is in {folder}")
+            tool, found = made[future], future.result()
+            hears = tool == "synccheck" or bool(known[tool].hazards)
+            yield [row_of(tool, name, told, hears) for name, told in found.items()]
+            bar.update(len(found))
 
 
-def checked(rows: Sequence[Row]) -> set[str]:
+def checked(rows: Iterable[Row]) -> set[str]:
     """The versions that every tool has checked."""
-    return {row["version"] for row in rows} - {row["version"] for row in rows if row["finding"] == "not_checked"}
+    found = {(row["version"], row["tool"]) for row in rows if row["finding"] != "not_checked"}
+    return {name for name in VERSIONS if found.issuperset((name, tool) for tool in TOOLS)}
 
 
 def main(arguments: list[str] | None = None) -> int:

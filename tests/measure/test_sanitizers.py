@@ -91,7 +91,7 @@ def test_every_tool_runs_on_every_version_but_a_deaf_one(tmp_path: Path, monkeyp
 
 def test_where_no_tool_answers_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitize, "toolkit", lambda program: "/bin/false")
-    with pytest.raises(MeasureError, match="no tool has checked anything, and nothing is written"):
+    with pytest.raises(MeasureError, match="no tool finds what is known, and nothing is written"):
         next(sanitize.sanitize([CLEAN], tmp_path))
 
 
