@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
@@ -247,14 +246,18 @@ def stress(send: Connection) -> None:
 # ---------------------------------------------------------------- the command
 
 
-@dataclass(frozen=True)
-class Work:
-    """A study of the op: its calls, drawn from a seed and each checked, or what measures them in a process."""
+BODIES = {"op_time": time_op, "op_stress": stress, "op_first": first_calls}  # studies of one process
+SEEDS = {"op_problems": 40, "op_decode": 43, "op_prompts": 43}  # of studies of random calls
 
-    calls: Callable[[str], list[Call]]  # of a target
-    wanted: int = 1  # rows of a complete run
-    seed: int = 0
-    body: Callable[[Connection], None] | None = None
+
+def calls_of(study: str, count: int, target: str) -> list[Call]:
+    """The calls of a study: `count` drawn at random, or those whose kernels its process will want."""
+    seed, long = SEEDS.get(study, 0), count // 2
+    if study == "op_problems":
+        return [*drawn(seed, count - long, target, 110), *drawn(seed, long, target, 110, long_call)]
+    if study in SEEDS:
+        return drawn(seed, count, target, 90, decode_call if study == "op_decode" else prompt_call)
+    return {"op_time": [*map(Call, TIMED)], "op_stress": [*STRESSED]}.get(study, [])
 
 
 def _compile(call: Call, target: str) -> None:
@@ -263,7 +266,7 @@ def _compile(call: Call, target: str) -> None:
             assembled(compile_ptx(kernel, target), target)
 
 
-def check_problems(run: StudyRun, workers: Sequence[Worker], target: str, calls: Sequence[Call], seed: int) -> None:
+def check_problems(run: StudyRun, workers: Sequence[Worker], target: str, calls: Sequence[Call]) -> None:
     """Make the calls of which a run has no row, a share of them in each process. Raises: MeasureError, DataError."""
     done = {row["call"] for row in run.rows("op_problems")}
     todo = [(index, call) for index, call in enumerate(calls) if index not in done]
@@ -277,32 +280,36 @@ def check_problems(run: StudyRun, workers: Sequence[Worker], target: str, calls:
         index, row = content
         call = calls[index]
         own = {
-            "seed": seed, "call": index, "function": FUNCTIONS[call.problem.family], "base": call.base,
+            "seed": SEEDS[run.study.name], "call": index, "function": FUNCTIONS[call.problem.family], "base": call.base,
             "scale": call.softmax_scale, "inputs": call.inputs, "called": call.called,
             "largest_position": (call.reach if "positions" in call.mode else call.places) - 1, "lengths": call.lengths,
         }  # fmt: skip
         run.append("op_problems", [{**call.columns(target), **own, **row}])
 
 
-def measure_op(writer: Writer, works: dict[str, Work], new_run: bool) -> bool:
-    """Bring studies to their ends; whether every row is as it should be. Raises: MeasureError, DataError."""
+def measure_op(writer: Writer, studies: Sequence[str], count: int, new_run: bool) -> bool:
+    """Bring studies to their ends, random ones with `count` calls each; whether every row is as it should be.
+
+    Raises: MeasureError, DataError.
+    """
     bad, target = [], writer.gpu["target"]
     most = max(1, min(MOST_PROCESSES, CORES // 2, writer.gpu["memory_bytes"] // ROOM))
     with contextlib.ExitStack() as stack:
         compile_each = stack.enter_context(compilers(target))
         workers = [stack.enter_context(contextlib.closing(Worker(PATIENCE))) for _ in range(most)]
-        for name, work in works.items():
-            table, study = "op" if work.body else "op_problems", Study(name, "", ())
+        for name in studies:
+            body, study = BODIES.get(name), Study(name, "", ())
+            table, wanted = ("op", 1) if body else ("op_problems", count)
             run = StudyRun(study, writer, new_run)
-            if run.complete and len(run.rows(table)) < work.wanted:  # it is of other code, or of fewer calls
+            if run.complete and len(run.rows(table)) < wanted:  # it is of other code, or of fewer calls
                 run = StudyRun(study, writer, True)
             if not run.complete:
-                calls = work.calls(target)
+                calls = calls_of(name, count, target)
                 compile_each(_compile, list({call.served(target)[1]: call for call in calls}.values()))
-                if work.body:
-                    run.append(table, [row for _, row in workers[0].ask(work.body)])
+                if body:
+                    run.append(table, [row for _, row in workers[0].ask(body)])
                 else:
-                    check_problems(run, workers, target, calls, work.seed)
+                    check_problems(run, workers, target, calls)
                 run.save(complete=True)
                 for worker in workers:
                     worker.close()  # nobody else is on the card when calls are timed
@@ -315,23 +322,6 @@ def measure_op(writer: Writer, works: dict[str, Work], new_run: bool) -> bool:
     return not bad
 
 
-def works(count: int) -> dict[str, Work]:
-    """The studies of the op, with so many random calls in each that has such."""
-    long = count // 2
-
-    def problems(target: str) -> list[Call]:
-        return [*drawn(40, count - long, target, 110), *drawn(40, long, target, 110, long_call)]
-
-    return {
-        "op_problems": Work(problems, count, 40),
-        "op_time": Work(lambda target: [*map(Call, TIMED)], body=time_op),
-        "op_decode": Work(lambda target: drawn(43, count, target, 90, decode_call), count, 43),
-        "op_prompts": Work(lambda target: drawn(43, count, target, 90, prompt_call), count, 43),
-        "op_stress": Work(lambda target: list(STRESSED), body=stress),
-        "op_first": Work(lambda target: [], body=first_calls),  # in each process the kernels are compiled anew
-    }
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis op", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--problems", type=int, default=CALLS, help=f"random calls of each kind (default: {CALLS})")
@@ -339,9 +329,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
-    known = works(chosen.problems)
     names = OP if chosen.study == "all" else chosen.study.split(",")
-    if unknown := set(names) - set(known):
+    if unknown := set(names) - set(OP):
         raise DataError(f"no study of the op is called {min(unknown)!r}; known: {', '.join(OP)}")
     with at_card(chosen.gpu) as writer:
-        return 0 if measure_op(writer, {name: known[name] for name in names}, chosen.new_run) else 1
+        return 0 if measure_op(writer, names, chosen.problems, chosen.new_run) else 1

@@ -46,8 +46,7 @@ def test_a_draw_is_the_same_for_its_arguments_and_meets_all_kinds_in_few_kernels
     assert {call.problem.family for call in found} == set(op_calls.FUNCTIONS)
     assert 20 < sum(call.called == "graph" for call in found) < 80
     assert all(call.places <= op_calls.MOST_POSITIONS for call in found)
-    problems = op.works(90)["op_problems"]
-    served = [call.served("sm_90")[0] for call in problems.calls("sm_90")]
+    served = [call.served("sm_90")[0] for call in op.calls_of("op_problems", 90, "sm_90")]
     assert len(served) == 90 and min(served.count("rope_prompt32"), served.count("rope_chunk")) >= 5
 
 
@@ -172,9 +171,9 @@ def test_every_call_gets_a_row_and_a_stopped_run_goes_on(monkeypatch: pytest.Mon
         writer = run.Writer(tmp_path, CARD)
         if ends:
             with pytest.raises(ends):
-                op.measure_op(writer, {name: op.works(count)[name] for name in both}, False)
+                op.measure_op(writer, both, count, False)
         else:
-            assert op.measure_op(writer, {name: op.works(count)[name] for name in both}, False) is False
+            assert op.measure_op(writer, both, count, False) is False
         writer.close()
     assert done == [0, 1, 2, 3, 4, 5, *range(7)], "more calls are a run of their own; what is complete stays"
     frame = rows(tmp_path, "op_problems")
