@@ -193,15 +193,7 @@ CHOSEN = _named(
     "rope-b1-h32-s1-k4096-d128-r128 rope-b1-h8-s1-k16384-d128-r64 rope-b1-h32-kv8-s1-k4096-d128-r128",
     "rope-b1-h1-s1-k4096-d128-r128 rope-b1-h10-s16-k4096-d160-r160 rope-b1-h4-s16-k1024-d512-r128",
 )
-SMALLEST, SHORT, LONG = CHOSEN[:3]
 AUTOTUNED = tuple(f"{name}_autotuned" for name in ONE_GRAPH)  # by far the longest to compile
-AT_ALL = ("rope_v8", COMPILED[0], *ONE_GRAPH)
-AT_ONE = {  # what compiles for longest
-    "flex_rope": SMALLEST,  # at 512 dims it was not compiled after five minutes
-    "flex_rope_tf32x3": LONG,
-    "torch_rope_sdpa_one_graph_efficient": LONG,
-    "torch_rope_sdpa_one_graph_math": LONG,
-}
 
 
 def loads_ahead(version: Version) -> bool:
@@ -223,7 +215,6 @@ HALF_PEERS = (
     "torch_rope_half_one_graph", "torch_rope_half_one_graph_autotuned", "torch_sdpa_half_flash",
     "torch_sdpa_half_cudnn",
 )  # fmt: skip
-HALF_ROPE = ("torch_rope_half_flash", "torch_rope_half_cudnn")
 FLASHINFER = ("flashinfer_rope", "flashinfer")
 
 
@@ -305,7 +296,7 @@ def _half_prompts() -> Study:
     parts = (
         (before, tuple(problem for problem in report if problem.hdim == 64)),
         ((*PHASES, "torch_sdpa_fp16_flash", "torch_sdpa_fp16_cudnn"), report),
-        (("rope_prompt", *HALF_ROPE), rope),
+        (("rope_prompt", "torch_rope_half_flash", "torch_rope_half_cudnn"), rope),
         (("attention_prompt", *HALF_PEERS[2:]), plain),
         ((FLASHINFER[0],), rope),
         ((FLASHINFER[1],), plain),
@@ -357,11 +348,15 @@ def _studies() -> Iterator[Study]:
     yield Study("control", "The same in CUDA C++", both, ((_ids(lambda v: v.id in in_c), plain),))
     everywhere = tuple(dict.fromkeys((*CHOSEN, *BEYOND, *MAP)))
     yield Study("beyond", "V8 against the log and PyTorch", warm, (((*LOG_AND_V8, *COMPILED), BEYOND),))
-    apart = {*AT_ALL, *AT_ONE, *AUTOTUNED, *HALF_PEERS, *FLASHINFER, *HALF_ROPE, "triton_rope_sliced"}
-    others = _ids(lambda v: v.is_peer and v.family == "rope" and v.beyond and v.id not in apart)
-    alone = (((name,), (problem,)) for name, problem in AT_ONE.items())
-    few = ((("triton_rope_sliced",), CHOSEN), (others, (SMALLEST, SHORT, LONG)), *alone)
-    yield Study("peers", "V8 against whatever else there is", warm, ((AT_ALL, everywhere), *few))
+    smallest, short, long = CHOSEN[:3]
+    peers = (
+        (("rope_v8", COMPILED[0], *ONE_GRAPH), everywhere),
+        (("triton_rope_sliced",), CHOSEN),
+        (("triton_rope", "triton_rope_ieee"), (smallest, short, long)),
+        (("flex_rope",), (smallest,)),  # these compile for longest: at 512 dims this one was not after five minutes
+        (("flex_rope_tf32x3", "torch_rope_sdpa_one_graph_efficient", "torch_rope_sdpa_one_graph_math"), (long,)),
+    )
+    yield Study("peers", "V8 against whatever else there is", warm, peers)
     tuned = ("rope_v8", *ONE_GRAPH, *AUTOTUNED)
     yield Study("autotuned", "V8 against what PyTorch tunes", warm, ((tuned, CHOSEN),))
     embedded = tuple(_embeddings())
