@@ -287,21 +287,18 @@ class Crew:
         if not trials:
             return True
         what = f"{run.study.name}: time{' again' if again else ''}, process {process} of {len(self.timers)}"
-        begun = None
         with tqdm(total=sum(len(trial.timers) for trial in trials), desc=what, unit="timing") as bar:
             try:
                 for kind, content in worker.ask(time_all, trials, process):
-                    if kind == "begun":
-                        begun = content
-                    elif kind == "seen":
+                    if kind == "seen":
                         note_seen(run.state, content)
                     else:
                         run.append("timings", [{**content, **mark}])
                         bar.update()
             except MeasureError as error:
-                if begun is None:
+                if worker.begun is None:
                     raise
-                self.lost[trials[begun].pair] = first_line(error)
+                self.lost[trials[worker.begun].pair] = first_line(error)
                 return False
         return True
 

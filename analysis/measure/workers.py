@@ -67,12 +67,14 @@ class Worker:
     """A process of its own that is begun when it is first needed, and again after it is lost.
 
     It keeps what it has loaded and compiled from one piece of work to the next. A piece of work is a function; its last
-    argument is the pipe by which it sends what it finds, in pairs of a kind and a content.
+    argument is the pipe by which it sends what it finds, in pairs of a kind and a content. What it sends as "begun", a
+    place in what it has to do, is kept here, for those who lose the process there.
     """
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self.patience = patience
         self.process: Any = None
+        self.begun: int | None = None
 
     def begin(self) -> None:
         if self.process is None:
@@ -89,6 +91,7 @@ class Worker:
         Raises, when that is asked for: MeasureError if it fails or the process dies, Hang; that process ends.
         """
         self.begin()
+        self.begun = None
         with contextlib.suppress(OSError):  # where it has died since, `recv` says how
             self.pipe.send((work, arguments))
         return self._sent()
@@ -107,7 +110,10 @@ class Worker:
                     raise MeasureError(content)
                 if kind == "done":
                     return
-                yield kind, content
+                if kind == "begun":
+                    self.begun = content
+                else:
+                    yield kind, content
         except MeasureError:
             self.close()
             raise
@@ -122,22 +128,17 @@ class Worker:
 
     def _done(self, sent: Sent, work: Work, todo: Sequence[Any], *arguments: Any) -> Sent:
         while True:
-            begun = None
             try:
-                for kind, content in sent:
-                    if kind == "begun":
-                        begun = content
-                    else:
-                        yield kind, content
+                yield from sent
                 return
             except MeasureError as error:
-                if begun is None:
+                if self.begun is None:
                     raise
-                yield "lost", (todo[begun], error)
-                todo = todo[begun + 1 :]
-                if not todo:
-                    return
-                sent = self.ask(work, todo, *arguments)
+                lost, todo = todo[self.begun], todo[self.begun + 1 :]
+                yield "lost", (lost, error)
+            if not todo:
+                return
+            sent = self.ask(work, todo, *arguments)
 
     def close(self) -> None:
         """End the process; the next piece of work begins another."""

@@ -58,6 +58,7 @@ class AtOnce(workers.Worker):
 
     def ask(self, work: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Any]]:
         self.begin()
+        self.begun = None
         sent: list[tuple[str, Any]] = []
         failed = None
         AtOnce.doing = self.process.pid
@@ -67,7 +68,11 @@ class AtOnce(workers.Worker):
             failed = error
         except Ends as end:
             failed = end.error
-        yield from sent
+        for kind, content in sent:
+            if kind == "begun":
+                self.begun = content
+            else:
+                yield kind, content
         if failed is not None:
             self.close()
             raise failed
