@@ -59,7 +59,6 @@ FIRST_CALLS = (
     Problem("rope", 1, 8, 8, 2048, 2048, 128, 128),
     MAIN,
 )
-FIRST_REPETITIONS = 3
 STREAM_CALLS, REPLAYS, TOGETHER = 10_000, 2_000, 10
 SHAPES = ((1, 32, 8, 1, 4096, 128), (2, 8, 8, 4, 900, 64))  # batch, heads, KV heads, queries, keys, head dim
 STRESSED = tuple(
@@ -169,14 +168,14 @@ def time_op(send: Connection) -> None:
 
 def first_calls(send: Connection) -> None:
     """Body of a measuring process: rows of calls in fresh processes, of which the second finds the kernels on disk."""
-    for repetition, problem in itertools.product(range(1, FIRST_REPETITIONS + 1), FIRST_CALLS):
+    for problem in FIRST_CALLS:
         program = [sys.executable, "-m", "analysis.measure.first_call", json.dumps(problem_columns(problem))]
         with tempfile.TemporaryDirectory() as folder:
             here = {**os.environ, "FUSED_PE_CACHE": folder}
             for timers in (("first_call", "second_call"), ("first_call_cached",)):
                 done = subprocess.run(program, cwd=ROOT, env=here, stdout=subprocess.PIPE, check=True)
                 for timer, us in zip(timers, json.loads(done.stdout)):
-                    own = {"what": "op", "timer": timer, "repetition": repetition, "status": "ok"}
+                    own = {"what": "op", "timer": timer, "repetition": 1, "status": "ok"}
                     columns = Call(problem).columns(device_target())
                     send.send(("row", {**columns, **own, **vars(summarise([us]))}))
 
