@@ -368,8 +368,8 @@ def _studies() -> Iterator[Study]:
     yield _prompts(everywhere)
     against = (*FUSIONS, "rope_chunk", "rope_decode", "rope_prompt32", *ONE_GRAPH)
     yield Study("heldout", "V8 on problems drawn at random", warm, ((against, tuple(_held_out())),))
-    short = tuple(problem for problem in MAP if problem.flops <= 4 * NAIVE_LIMIT)
-    yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, MAP), ((NAIVE,), short)))
+    few_products = tuple(problem for problem in MAP if problem.flops <= 4 * NAIVE_LIMIT)
+    yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, MAP), ((NAIVE,), few_products)))
 
 
 STUDIES = {study.name: study for study in _studies()}
