@@ -13,7 +13,7 @@ from .notebook import paragraph, say
 NOTEBOOKS = "analysis/notebooks"
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
 FINDINGS = (("front-loads",), ("front-wave",), ("front-v8",))
-FOUND = "found"  # the marks of the README, between which what is made from data stands
+MARKS = ("<!-- found -->", "<!-- /found -->")  # in the README: between them stands what is made from data
 
 
 def about() -> None:
@@ -46,13 +46,8 @@ def cite() -> None:
 def readme(text: str, e: Evidence, plot: Plot) -> str:
     """`text` of the README with findings and figure between their marks. Raises: DataError without them."""
     found = "\n".join(f"{number}. {paragraph(e, *ids)}" for number, ids in enumerate(FINDINGS, start=1))
-    parts = (found, f"![{plot.alt}](book/figures/{plot.id}.png)")
-    return _between(text, FOUND, CHAPTER.sub(rf"]({NOTEBOOKS}/\1.ipynb)", "\n\n".join(parts)) + "\n")
-
-
-def _between(text: str, mark: str, made: str) -> str:
-    """`text` with `made` between two marks. Raises: DataError without them."""
-    start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    made = CHAPTER.sub(rf"]({NOTEBOOKS}/\1.ipynb)", f"{found}\n\n![{plot.alt}](book/figures/{plot.id}.png)")
+    start, end = MARKS
     if start not in text or end not in text:
         raise DataError(f"README.md lacks {start} or {end}, between which what is made from data belongs")
-    return f"{text[: text.index(start)]}{start}\n\n{made}\n{text[text.index(end) :]}"
+    return f"{text[: text.index(start)]}{start}\n\n{made}\n\n{text[text.index(end) :]}"

@@ -19,17 +19,11 @@ from ..evidence import Evidence
 from ..record.files import ROOT
 from ..tables import versions
 from ..tables.claims import verdicts
-from ..tables.table import PEERS, Table, has_page, page_of
-from ..tables.table import link as linked
+from ..tables.table import PEERS, Table, has_page, link, page_of
 from . import citing, sources
 
 HEAD = "---\norphan: true\n---\n\n"  # in no table of contents
 CHAPTER = "[Every version](../chapters/versions.ipynb)"
-
-
-def link(name: str) -> str:
-    """A link to where a version stands. Raises: KeyError when there is no such version."""
-    return linked(VERSIONS[name].id)
 
 
 def html(what: Table | str) -> str:

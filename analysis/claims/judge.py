@@ -52,7 +52,7 @@ def judge(test: Test, place: Place, condition: str) -> Row:
     else:
         outcome = rule.decide(test.kind, test.rule, bounds, measured, test.digits, test.unit)
         row |= {"outcome": outcome, "measured": measured.value}
-        if not measured.is_exact:
+        if measured.sample:  # it is no exact number
             row |= {"low": measured.low, "high": measured.high}
         if test.rule == "published" and rule.too_wide(bounds[0], bounds[-1], outcome, measured):
             row["reason"] = WIDE

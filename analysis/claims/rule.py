@@ -115,11 +115,6 @@ def too_wide(low: float, high: float, outcome: str, measured: Estimate) -> bool:
     return outcome == SAME_DIRECTION and measured.low <= high * AGREE and measured.high >= low / AGREE
 
 
-def stands(published: float | None, measured: Estimate | None) -> str:
-    """How a measured speedup stands to a published one; empty where either is not there."""
-    return "" if published is None or measured is None else compare(published, published, measured)
-
-
 def within(low: float, high: float, measured: Estimate) -> bool | None:
     """Whether an interval lies in [low, high], or outside; None where it straddles an end, or there is none."""
     if not measured.known:

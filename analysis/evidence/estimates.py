@@ -159,11 +159,6 @@ class Estimate(Arithmetic):
         return not (math.isnan(self.low) or math.isnan(self.high))
 
     @property
-    def is_exact(self) -> bool:
-        """Whether it is no mean over processes."""
-        return bool(self) and self.sample is None
-
-    @property
     def as_share(self) -> Estimate:
         """The same as a share, which may be near 0 or below: no logarithm is taken of its values."""
         return Estimate.of(replace(self.sample, share=True), self.about) if self.sample else self

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from ..evidence import Estimate, Evidence
@@ -51,6 +52,15 @@ def _times(e: Evidence, dtype: str) -> Iterator[tuple[str, str, int, Estimate]]:
                     yield line.label, name, keys, us
 
 
+def _keys(axis: Axes, ticks: list[int], words: str) -> None:
+    """The axis of the number of keys."""
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_locator(FixedLocator(ticks))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(lambda keys, _: f"{keys:,.0f}")
+    axis.set_xlabel(words, loc="left")
+
+
 def decode_time(e: Evidence) -> Plot | Missing:
     """Time of a step by the number of keys, caches cold; below all, reading K and V."""
     rows = [
@@ -83,11 +93,7 @@ def decode_time(e: Evidence) -> Plot | Missing:
         axes[-1].set_title("what rotating adds to it", loc="left", fontsize=9.5)
         axes[-1].margins(y=0.3)
         axes[-1].yaxis.set_major_formatter(lambda share, _: f"{share:.0f} %")
-        axes[-1].set_xscale("log", base=2)
-        axes[-1].xaxis.set_major_locator(FixedLocator([SWEPT[0], 1024, 4096, 16384, SWEPT[-1]]))
-        axes[-1].xaxis.set_minor_locator(NullLocator())
-        axes[-1].xaxis.set_major_formatter(lambda keys, _: f"{keys:,.0f}")
-        axes[-1].set_xlabel("keys", loc="left")
+        _keys(axes[-1], [SWEPT[0], 1024, 4096, 16384, SWEPT[-1]], "keys")
         legend(figure, axes[1::-1], size=8)
     return Plot(
         "decode-time",
@@ -123,12 +129,8 @@ def decode_error(e: Evidence) -> Plot | Missing:
             half, color = series.endswith("16"), {"ours": 0, "FlashInfer": 3}.get(series.partition(",")[0], 1)
             look = {"color": PALETTE[color], "ls": ":" if half else "-", "mfc": "w" if half else None}
             axis.plot(points["keys"], points["relative_err"], marker=marker, label=series, **look)
-        axis.set_xscale("log", base=2)
         log_ticks(axis, "y", 1e-8, 1e-2)
-        axis.xaxis.set_major_locator(FixedLocator([256, 4096, 65_536, LONGEST]))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(lambda keys, _: f"{keys:,.0f}")
-        axis.set_xlabel("keys, and the position of the query", loc="left")
+        _keys(axis, [256, 4096, 65_536, LONGEST], "keys, and the position of the query")
         axis.set_ylabel("relative error")
         legend(figure, [axis], size=8)
     return Plot(

@@ -13,7 +13,7 @@ from kernels.flash.cluster import require_problem
 from kernels.runtime.classes import Call
 
 from ..evidence import Evidence
-from ..record.files import REFERENCE, DataError, known_gpus
+from ..record.files import REFERENCE, DataError
 from .fusion import FULL, HYBRID, SEPARATE, WORDS, problems, times
 from .rivals import label
 
@@ -75,15 +75,6 @@ def nearest(problem: Problem, others: Iterable[Problem]) -> list[Problem]:
     return sorted(others, key=lambda other: (math.hypot(*apart(problem, other)), other))[:SHOWN]
 
 
-def card_with(study: str, gpu: str | None = None) -> Evidence:
-    """The card of a name, by default the reference or the first other, that measured a study. Raises: DataError."""
-    slugs = [gpu] if gpu else sorted(known_gpus(), key=lambda slug: slug != REFERENCE)
-    found = next((e for e in map(Evidence.load, slugs) if e.study(study)), None)
-    if found is None:
-        raise DataError(f"the shapes were not timed on {gpu or 'any card'}: `make measure STUDY={study}` does")
-    return found
-
-
 def timed(e: Evidence, version: str, problem: Problem) -> dict[Problem, str]:
     """The problems, with a study of each, on which a version was timed: of full fusion, with the whole family."""
     found: dict[Problem, str] = {}
@@ -110,31 +101,26 @@ def nearest_times(e: Evidence, problem: Problem, version: str) -> list[str]:
     return lines
 
 
-def advise(problem: Problem, gpu: str | None = None) -> str:
+def advise(problem: Problem, gpu: str = "") -> str:
     """Whether to fuse RoPE: in float32 by the fastest at the nearest shape and by the rules of the chapter; what the op
-    runs; and the nearest shapes that were measured.
+    runs; and the nearest shapes that were measured on a card, by default the reference.
 
     Raises: Unsupported; DataError for an unknown card, or where the three versions were not timed together.
     """
-    lines = [*by_rules(problem, gpu)] if problem.dtype == "float32" else []
+    e = Evidence.load(gpu or REFERENCE)
+    lines = [*by_rules(problem, e)] if problem.dtype == "float32" else []
     version = Call(problem).served("sm_90")[0]
-    if version == FULL:
-        return "\n".join(lines)
-    studies, _, about = BESIDE[version]
-    lines.append(f"rope_attention runs {version} here, {about}.")
-    try:
-        e = card_with(studies[0], gpu)
-        lines += [f"The nearest on the {e.card}:", *nearest_times(e, problem, version)]
-    except DataError:
-        lines.append(f"It was not timed on {gpu or 'any card'}.")
+    if version != FULL:
+        near = nearest_times(e, problem, version)
+        where = f"The nearest on the {e.card}:" if near else f"It was not timed on the {e.card}."
+        lines += [f"rope_attention runs {version} here, {BESIDE[version][2]}.", where, *near]
     return "\n".join(lines)
 
 
-def by_rules(problem: Problem, gpu: str | None = None) -> Iterator[str]:
+def by_rules(problem: Problem, e: Evidence) -> Iterator[str]:
     """What to fuse in float32, by the nearest shape and by the rules. Raises: as `advise`."""
     require_problem(problem, "rope")
     require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
-    e = card_with(BESIDE[FULL][0][0], gpu)
     known = timed(e, FULL, problem)
     if not known:
         raise DataError(f"the three versions were not timed together on the {e.card}: `make measure STUDY=map` does")
@@ -152,7 +138,7 @@ def by_rules(problem: Problem, gpu: str | None = None) -> Iterator[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis advise", description="Should RoPE be fused here?")
-    parser.add_argument("--gpu", help="a folder of data/measured/; by default the reference, else one that timed it")
+    parser.add_argument("--gpu", default="", help="a folder of data/measured/; by default the reference")
     for name, usual in (("batch", 1), ("heads", 1), ("seq-q", 64), ("hdim", 128)):
         parser.add_argument(f"--{name}", type=int, default=usual, help=f"{usual} by default")
     for name, hint in (("kv-heads", "heads"), ("seq-k", "seq-q"), ("rotary-dim", "hdim"), ("q-offset", "the last")):

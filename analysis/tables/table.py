@@ -1,7 +1,6 @@
 """Tables of the book as HTML, and how a cell is written."""
 
 import itertools
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from ..evidence import Estimate, Evidence, Known
 from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED
 from ..evidence.origin import Source
 from ..record.published import Published
-from ..record.text import NOTHING, factor
+from ..record.text import factor
 
 PEERS = "peers"  # the page of them all
 SENTENCE = 60  # characters: a longer cell does not fit beside others on a phone
@@ -146,14 +145,11 @@ def code(version: str) -> str:
 
 
 def link(version: str, text: str = "") -> str:
-    """An id that leads to where the version stands, from a chapter as from the page of a version."""
-    text = text or code(version)
-    return f"<a href='../versions/{address(version)}'>{text}</a>" if version in VERSIONS else text
+    """An id that leads to where the version stands, from a chapter as from the page of a version.
 
-
-def name(version: str) -> str:
-    title = VERSIONS[version].title if version in VERSIONS else "no longer registered"
-    return f"{link(version)}<small class='title'><br>{escape(title)}</small>"
+    Raises: KeyError for an unknown version.
+    """
+    return f"<a href='../versions/{address(version)}'>{text or code(version)}</a>"
 
 
 # ---------------------------------------------------------------- words and marks
@@ -215,9 +211,7 @@ def speedup_cell(e: Evidence, version: str, over: str, problem: Problem, study: 
     return lines(status(why_none(other)), small(code(over))) if own else status(why_none(own))
 
 
-def ratio(value: Estimate | None) -> str:
-    if value is None or math.isnan(value.value):
-        return NOTHING
+def ratio(value: Estimate) -> str:
     interval = f"<br>{small(f'{value.low:.2f}–{value.high:.2f}')}" if value.low == value.low else ""
     return f"{factor(value.value)}{interval}"
 

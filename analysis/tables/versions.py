@@ -10,7 +10,7 @@ import pandas as pd
 from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import supports
 
-from ..claims.rule import stands
+from ..claims.rule import compare
 from ..evidence import Evidence, Study
 from ..evidence.known import WRONG, word
 from ..evidence.origin import Source, measured, published_on
@@ -19,7 +19,7 @@ from ..models.moves import example
 from ..record import published
 from ..record.published import main_problems
 from ..record.text import NOTHING, number, span
-from .table import Table, code, lines, mark, name, small, speedup_cell, stated, status, time_cell  # fmt: skip
+from .table import Table, code, lines, link, mark, small, speedup_cell, stated, status, time_cell
 
 Reason = tuple[str, str, str]
 SECTOR_BYTES, MEGABYTE = 32, 1e6
@@ -144,7 +144,7 @@ def _published(e: Evidence, study: Study, version: Version, problem: Problem) ->
     parts = []
     if version.baseline and (claim := published.speedup(version.id, version.baseline, problem)):
         found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problem)[problem]
-        how = stands(claim.value, found or None)
+        how = compare(claim.value, claim.value, found) if found else ""
         parts += [stated(claim), small(how) if how else ""]
     if took := published.published(version.id, problem):
         ends = dict.fromkeys(f"{end:.3f}" for end in (took.low, took.high))
@@ -288,7 +288,8 @@ def overview(e: Evidence, family: str) -> Table:
         used += [study.name] if study else []
         change = lines(parent + escape(version.change) or NOTHING, *map(small, wrong))
         told = _in_short(e, study, version) if study else (small("not measured"), NOTHING, NOTHING)
-        rows.append((name(version.id), change, *told))
+        name = f"{link(version.id)}<small class='title'><br>{escape(version.title)}</small>"
+        rows.append((name, change, *told))
     header = ("version", "what it changes", "check", "on the device", "published")
     caption = (
         "Small: head dims. Speed over the baseline that the source names, least to largest over the head dims; above 1 "

@@ -31,8 +31,9 @@ def times(*problems: Problem, factor: float = 1.0) -> dict[tuple[str, Problem], 
 
 @pytest.fixture
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only card there is."""
+    """The only card there is, and the reference."""
     monkeypatch.setattr(files, "MEASURED", tmp_path)
+    monkeypatch.setattr(advice, "REFERENCE", "test-gpu")
     return make(tmp_path)
 
 
