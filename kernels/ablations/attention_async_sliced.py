@@ -11,20 +11,17 @@ Source: Final Summary, "cp.async + Double Buffering", which says that it cannot 
 
 from numba import cuda, float32
 
-from ..checking.models import Array, online_unshared, scaled_scores
+from ..attention.async_double_buffer import BUFFERS, OUTPUTS, PADDING, copy_query, wrong_output
 from ..constants import BLOCK_K, THREADS, require
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
 from ..device.cint import cint
 from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import softmax_tile_unshared
+from ..device.softmax import softmax_tile_unshared, store_output
 from ..device.vector import advance
 from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 
-BUFFERS = 2
-PADDING = 8
-OUTPUTS = 16  # output dims that a thread can hold
 KEY_DIMS = 32  # of a slice of K, which has all keys of a tile
 VALUE_DIMS = THREADS  # dims and keys of a slice of V
 VALUE_KEYS = 8
@@ -90,13 +87,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     key_slices = cint((hdim + KEY_DIMS - 1) // KEY_DIMS)
     panels = cint((hdim + VALUE_DIMS - 1) // VALUE_DIMS)
 
-    dim = 4 * tid
-    while dim < hdim:
-        cp_async4(shared, dim, q_row, dim)
-        dim += 4 * THREADS
-    cp_async_commit()
-    cp_async_wait_all()
-    cuda.syncthreads()
+    copy_query(shared, q_row, hdim)
     acc = cuda.local.array(OUTPUTS, float32)
     for r in range(OUTPUTS):
         acc[r] = float32(0.0)
@@ -147,15 +138,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
             index += 1
         tile_start += BLOCK_K
 
-    for r in range(OUTPUTS):
-        dim = tid + r * THREADS
-        if dim < hdim:
-            out_row[dim] = acc[r] / row_sum
-
-
-def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
-    """In float64: the softmax of a tile with a maximum and a sum per warp."""
-    return online_unshared(scaled_scores(problem, q, k), v)
+    store_output(out_row, acc, hdim, row_sum)
 
 
 @register(

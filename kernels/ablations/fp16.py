@@ -10,8 +10,8 @@ from ..version import Problem
 from .ablate import ablate
 
 FULL_BLOCK = """
-    - from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
-    + from .shapes import HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
+    - from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, fp16_launch, require_fp16_problem
+    + from .shapes import HDIM, VECTOR, WARP, fp16_buffers, fp16_launch, require_fp16_problem
 
     + BLOCK_M = 64
       WARPS = 4
@@ -44,8 +44,8 @@ ablate(
     title="Phase 4 with a causal mask",
     change="the mask of Phase 6, a test of every score; no tile is skipped",
     diff="""
-    - from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
-    + from .shapes import BLOCK_M, HDIM, MASKED, VECTOR, WARP, fp16_buffers, require_fp16_problem
+    - from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, fp16_launch, require_fp16_problem
+    + from .shapes import BLOCK_M, HDIM, MASKED, VECTOR, WARP, fp16_buffers, fp16_launch, require_fp16_problem
 
     - first_row = head * seq + cint(cuda.blockIdx.x) * BLOCK_M
     + block_start = cint(cuda.blockIdx.x) * BLOCK_M
@@ -238,8 +238,8 @@ ablate(
     - accumulator = shared_accumulator()
     + accumulator = cuda.shared.array(0, float32)
 
-    + shared=OUTPUT,
-      static=LAYOUT,
+    - launch = fp16_launch(problem, attention, BLOCK_M, WARPS * WARP, static=LAYOUT)
+    + launch = fp16_launch(problem, attention, BLOCK_M, WARPS * WARP, static=LAYOUT, shared=OUTPUT)
     """,
 )
 
@@ -251,8 +251,7 @@ ablate(
     wrong_output=partial(phase4.wrong_output, block_rows=64, first_row=2),
     diff=FULL_BLOCK
     + """
-    - from ..constants import BLOCK_K, FLOAT
-    + from ..constants import FLOAT
+    - from ..constants import BLOCK_K
 
       BLOCK_M = 64
     + BLOCK_K = 32
@@ -323,8 +322,8 @@ ablate(
     +     copy_row(key_value, key * HDIM, v_head, tile_start + key)
     +     key += BLOCK_M
 
-    - block=(THREADS,),
-    + block=(BLOCK_M,),
+    - launch = fp16_launch(problem, attention, BLOCK_M, THREADS, min_blocks=2, static=LAYOUT)
+    + launch = fp16_launch(problem, attention, BLOCK_M, BLOCK_M, min_blocks=2, static=LAYOUT)
     """,
 )
 

@@ -17,15 +17,15 @@ import math
 
 from numba import cuda, float32, uint16, uint32
 
-from ..constants import BLOCK_K, FLOAT
+from ..constants import BLOCK_K
 from ..device.asm import mma_m16n8k16_f16
-from ..device.cint import CINT, cint
-from ..device.half import HALVES, float2half
+from ..device.cint import cint
+from ..device.half import float2half
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
 from ..fp16.phase4 import HAZARDS, wrong_output
-from ..fp16.shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..fp16.shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, fp16_launch, require_fp16_problem
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 WARPS = 4
 ROWS_PER_WARP = 8
@@ -232,13 +232,7 @@ def fp16_phase4_mma(problem: Problem) -> Plan:
     Raises: Unsupported.
     """
     require_fp16_problem(problem, causal=False)
-    launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), fast_math=True),
-        grid=(problem.seq_q // BLOCK_M, problem.heads, problem.batch),
-        block=(WARPS * WARP,),
-        args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
-        shared=LAYOUT,
-    )
+    launch = fp16_launch(problem, attention, BLOCK_M, WARPS * WARP, shared=LAYOUT)
     return Plan(
         problem,
         fp16_buffers(problem),

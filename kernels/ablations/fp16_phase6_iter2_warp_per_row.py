@@ -9,9 +9,9 @@ import math
 
 from numba import cuda, float32
 
-from ..constants import BLOCK_K, FLOAT, THREADS
-from ..device.cint import CINT, cint
-from ..device.half import HALVES, floats2half2
+from ..constants import BLOCK_K, THREADS
+from ..device.cint import cint
+from ..device.half import floats2half2
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.vector import advance, ld4, make_float4, st4
 from ..fp16.phase6_iter2 import (
@@ -25,8 +25,8 @@ from ..fp16.phase6_iter2 import (
 )
 from ..fp16.products import dot, weighted_value
 from ..fp16.rows import copy_row
-from ..fp16.shapes import BLOCK_M, HDIM, MASKED, VECTOR, WARP, fp16_buffers, require_fp16_problem
-from ..version import Kernel, Launch, Plan, Problem, register
+from ..fp16.shapes import BLOCK_M, HDIM, MASKED, VECTOR, WARP, fp16_buffers, fp16_launch, require_fp16_problem
+from ..version import Plan, Problem, register
 
 WARPS = THREADS // WARP
 
@@ -153,11 +153,5 @@ def attention(q, k, v, out, seq, softmax_scale):
 def fp16_phase6_iter2_warp_per_row(problem: Problem) -> Plan:
     """Plan causal float16 attention, head dim 64. Raises: Unsupported."""
     require_fp16_problem(problem, causal=True)
-    launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), max_threads=THREADS, min_blocks=2, fast_math=True),
-        grid=(problem.seq_q // BLOCK_M, problem.heads, problem.batch),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
-        static=LAYOUT,
-    )
+    launch = fp16_launch(problem, attention, BLOCK_M, THREADS, min_blocks=2, static=LAYOUT)
     return Plan(problem, fp16_buffers(problem), (launch,))

@@ -19,7 +19,7 @@ from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
 from ..device.cint import cint
 from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import softmax_tile_unshared
+from ..device.softmax import softmax_tile_unshared, store_output
 from ..device.vector import advance
 from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
@@ -46,6 +46,18 @@ def begin_copy(shared, keys, values, k_tile, v_tile, size, hdim, stride):
     cp_async_commit()
 
 
+@cuda.jit(device=True, inline="always")
+def copy_query(shared, q_row, hdim):
+    """Copy the query row to the start of shared memory, and wait for it."""
+    dim = 4 * cint(cuda.threadIdx.x)
+    while dim < hdim:
+        cp_async4(shared, dim, q_row, dim)
+        dim += 4 * THREADS
+    cp_async_commit()
+    cp_async_wait_all()
+    cuda.syncthreads()
+
+
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
     stride = hdim + PADDING
@@ -62,13 +74,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     k_head = advance(k, head * seq_k * hdim)
     v_head = advance(v, head * seq_k * hdim)
 
-    dim = 4 * tid
-    while dim < hdim:
-        cp_async4(shared, dim, q_row, dim)
-        dim += 4 * THREADS
-    cp_async_commit()
-    cp_async_wait_all()
-    cuda.syncthreads()
+    copy_query(shared, q_row, hdim)
     acc = cuda.local.array(OUTPUTS, float32)
     for r in range(OUTPUTS):
         acc[r] = float32(0.0)
@@ -111,10 +117,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         buffer = 1 - buffer
         tile_start += BLOCK_K
 
-    for r in range(OUTPUTS):
-        dim = tid + r * THREADS
-        if dim < hdim:
-            out_row[dim] = acc[r] / row_sum
+    store_output(out_row, acc, hdim, row_sum)
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:

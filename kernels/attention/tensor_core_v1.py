@@ -21,7 +21,7 @@ from ..constants import BLOCK_K, OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS
 from ..device.asm import mma_m16n8k8_tf32
 from ..device.cint import cint
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS
-from ..device.softmax import softmax_tile_unshared
+from ..device.softmax import softmax_tile_unshared, store_output
 from ..device.vector import advance
 from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
@@ -109,10 +109,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         cuda.syncthreads()
         tile_start += BLOCK_K
 
-    for r in range(OUTPUTS):
-        dim = tid + r * THREADS
-        if dim < hdim:
-            out_row[dim] = acc[r] / row_sum
+    store_output(out_row, acc, hdim, row_sum)
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:

@@ -81,6 +81,15 @@ def divide_output(out_row, hdim, row_sum):
 
 
 @cuda.jit(device=True, inline="always")
+def store_output(out_row, acc, hdim, row_sum):
+    """Divide the output dims that a thread holds in registers, THREADS apart, and write them."""
+    for r in range(len(acc)):
+        dim = cint(cuda.threadIdx.x) + r * THREADS
+        if dim < hdim:
+            out_row[dim] = acc[r] / row_sum
+
+
+@cuda.jit(device=True, inline="always")
 def divide_weights(shared, scores, keys, row_sum):
     """Normalise the exponentials of a whole row: 0 where their sum is."""
     key = cint(cuda.threadIdx.x)

@@ -11,15 +11,15 @@ import math
 
 from numba import cuda, float32, types
 
-from ..constants import BLOCK_K, FLOAT
-from ..device.cint import CINT, cint
-from ..device.half import HALVES, float2half, half2float
+from ..constants import BLOCK_K
+from ..device.cint import cint
+from ..device.half import float2half, half2float
 from ..device.loop import opaque
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance
-from ..version import SYNC, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..version import SYNC, Plan, Problem, SharedLayout, register
 from .arrays import shared_array
-from .shapes import HDIM, fp16_buffers, require_fp16_problem
+from .shapes import HDIM, fp16_buffers, fp16_launch, require_fp16_problem
 
 THREADS = 128
 # The factors by which nvcc unrolls these loops by default.
@@ -103,11 +103,5 @@ def attention(q, k, v, out, seq, softmax_scale):
 def fp16_minimal(problem: Problem) -> Plan:
     """Plan float16 attention without a mask, head dim 64. Raises: Unsupported."""
     require_fp16_problem(problem, causal=False)
-    launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT)),
-        grid=(problem.seq_q, problem.heads, problem.batch),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
-        static=LAYOUT,
-    )
+    launch = fp16_launch(problem, attention, 1, THREADS, fast_math=False, static=LAYOUT)
     return Plan(problem, fp16_buffers(problem), (launch, SYNC))

@@ -19,15 +19,15 @@ import numpy as np
 from numba import cuda, float32, types
 
 from ..checking.models import Array, scaled_scores, softmax
-from ..constants import BLOCK_K, FLOAT
-from ..device.cint import CINT, cint
-from ..device.half import HALVES, float2half, half2float
+from ..constants import BLOCK_K
+from ..device.cint import cint
+from ..device.half import float2half, half2float
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
-from ..version import SYNC, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 from .arrays import shared_array
 from .products import dot
-from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, require_fp16_problem
+from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, fp16_launch, require_fp16_problem
 
 WARPS = 4
 ROWS_PER_WARP = 8
@@ -189,13 +189,7 @@ def fp16_phase4(problem: Problem) -> Plan:
     Raises: Unsupported.
     """
     require_fp16_problem(problem, causal=False)
-    launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), fast_math=True),
-        grid=(problem.seq_q // BLOCK_M, problem.heads, problem.batch),
-        block=(WARPS * WARP,),
-        args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
-        static=LAYOUT,
-    )
+    launch = fp16_launch(problem, attention, BLOCK_M, WARPS * WARP, static=LAYOUT)
     return Plan(
         problem,
         fp16_buffers(problem),

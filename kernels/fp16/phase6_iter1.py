@@ -12,17 +12,16 @@ import math
 
 from numba import cuda, float32, types
 
-from ..constants import BLOCK_K, FLOAT, THREADS
-from ..device.cint import CINT, cint
-from ..device.half import HALVES
+from ..constants import BLOCK_K, THREADS
+from ..device.cint import cint
 from ..device.local import local_array
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
-from ..version import Kernel, Launch, Plan, Problem, SharedLayout, register
+from ..version import Plan, Problem, SharedLayout, register
 from .arrays import shared_array
 from .products import weighted_value
 from .rows import copy_row, exponentials, largest, score_row, store_row
-from .shapes import BLOCK_M, HDIM, VECTOR, fp16_buffers, require_fp16_problem
+from .shapes import BLOCK_M, HDIM, VECTOR, fp16_buffers, fp16_launch, require_fp16_problem
 
 # One element per row of the block, and one per row and dim; a thread uses only its own row.
 per_row = local_array(types.float32, BLOCK_M)
@@ -117,11 +116,5 @@ def attention(q, k, v, out, seq, softmax_scale):
 def fp16_phase6_iter1(problem: Problem) -> Plan:
     """Plan causal float16 attention, head dim 64. Raises: Unsupported."""
     require_fp16_problem(problem, causal=True)
-    launch = Launch(
-        Kernel(attention, (HALVES,) * 4 + (CINT, FLOAT), max_threads=THREADS, min_blocks=2, fast_math=True),
-        grid=(problem.seq_q // BLOCK_M, problem.heads, problem.batch),
-        block=(THREADS,),
-        args=("q", "k", "v", "out", problem.seq_k, problem.softmax_scale),
-        static=LAYOUT,
-    )
+    launch = fp16_launch(problem, attention, BLOCK_M, THREADS, min_blocks=2, static=LAYOUT)
     return Plan(problem, fp16_buffers(problem), (launch,))

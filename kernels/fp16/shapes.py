@@ -1,10 +1,14 @@
-"""What the half-precision kernels share: their fixed sizes, the problems they take, their buffers."""
+"""What the half-precision kernels share: their fixed sizes, the problems they take, their buffers and launch."""
+
+from collections.abc import Callable
 
 import numpy as np
 
-from ..constants import MUST_BE, require
+from ..constants import FLOAT, MUST_BE, THREADS, require
+from ..device.cint import CINT
+from ..device.half import HALVES
 from ..planning import require_one_sequence
-from ..version import Buffer, Problem
+from ..version import Buffer, Kernel, Launch, Problem, SharedLayout
 
 HDIM = 64
 BLOCK_M = 32  # query rows of a block, except in fp16_minimal
@@ -30,3 +34,22 @@ def fp16_buffers(problem: Problem) -> dict[str, Buffer]:
     """q, k, v and out in half precision."""
     shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape, "out": problem.q_shape}
     return {name: Buffer(shape, "float16") for name, shape in shapes.items()}
+
+
+def fp16_launch(
+    problem: Problem,
+    function: Callable[..., None],
+    rows: int,
+    threads: int,
+    fast_math: bool = True,
+    min_blocks: int | None = None,
+    **memory: SharedLayout,
+) -> Launch:
+    """A block of `threads` for `rows` queries of a head, `min_blocks` on an SM, for which registers are bounded.
+
+    The function's arguments are q, k, v, out, seq_k and the scale of the softmax; `memory` is static or shared.
+    """
+    max_threads = THREADS if min_blocks else None
+    kernel = Kernel(function, (HALVES,) * 4 + (CINT, FLOAT), max_threads, fast_math, min_blocks)
+    grid = (problem.seq_q // rows, problem.heads, problem.batch)
+    return Launch(kernel, grid, (threads,), ("q", "k", "v", "out", problem.seq_k, problem.softmax_scale), **memory)
