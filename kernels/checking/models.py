@@ -65,7 +65,7 @@ def two_pass_unshared(scores: np.ndarray, v: np.ndarray) -> np.ndarray:
     return p / unshared(p, np.sum, 0.0)[..., owner] @ v
 
 
-def online_unshared(scores: np.ndarray, v: np.ndarray, tile_keys: int = BLOCK_K) -> np.ndarray:
+def online_unshared(scores: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Online softmax in which each warp has its own running maximum and sum, and its own dims.
 
     A warp without keys keeps a maximum of -inf, whose correction exp(-inf + inf) is NaN.
@@ -76,15 +76,15 @@ def online_unshared(scores: np.ndarray, v: np.ndarray, tile_keys: int = BLOCK_K)
     out = np.zeros((*scores.shape[:-1], hdim))
     dims = warp_of(hdim)
     with np.errstate(invalid="ignore"):
-        for start in range(0, seq_k, tile_keys):
-            tile = scores[..., start : start + tile_keys]
+        for start in range(0, seq_k, BLOCK_K):
+            tile = scores[..., start : start + BLOCK_K]
             new_max = np.maximum(row_max, unshared(tile, np.max, -math.inf))
             correction = np.exp(row_max - new_max)
             p = np.exp(tile - new_max[..., warp_of(tile.shape[-1])])
             row_sum = correction * row_sum + unshared(p, np.sum, 0.0)
             if start > 0:
                 out *= correction[..., dims]
-            out += p @ v[..., start : start + tile_keys, :]
+            out += p @ v[..., start : start + BLOCK_K, :]
             row_max = new_max
         return out / row_sum[..., dims]
 

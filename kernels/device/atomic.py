@@ -60,14 +60,3 @@ def atomic_add(typingctx, array, index, value, where):
         return _where(builder, text, "l,r", operands, args[3])
 
     return signature, codegen
-
-
-@intrinsic
-def give_way(typingctx):
-    """Let other warps run for a moment (nanosleep); for a loop that polls what they write."""
-
-    def codegen(context, builder, signature, args):
-        _asm(builder, "nanosleep.u32 20;", "~{memory}", _VOID, [])
-        return context.get_dummy_value()
-
-    return types.void(), codegen

@@ -35,45 +35,45 @@ def module_text(module: str) -> tuple[str, bool] | None:
 CODE = Code(PACKAGE, module_text)
 
 
-def _function_identity(function: Any, code: Code) -> str:
+def _function_identity(function: Any) -> str:
     """A digest of the code of a function and of the values it closes over."""
     root = function.__code__.co_qualname.split(".")[0]
-    text = code.digest(function.__module__, root) if code.holds(function.__module__) else _foreign(function, code)
+    text = CODE.digest(function.__module__, root) if CODE.holds(function.__module__) else _foreign(function)
     names, cells = function.__code__.co_freevars, function.__closure__ or ()
-    closure = [f"{name}={_value_identity(cell.cell_contents, code)}" for name, cell in zip(names, cells, strict=True)]
+    closure = [f"{name}={_value_identity(cell.cell_contents)}" for name, cell in zip(names, cells, strict=True)]
     return " ".join([text, *closure])
 
 
-def _foreign(function: Any, code: Code) -> str:
+def _foreign(function: Any) -> str:
     """For a function from outside the package: its source, and the package's functions that it calls by name."""
     called = [getattr(value, "py_func", getattr(value, "_defn", value)) for value in _globals(function)]
-    ours = [value for value in called if isinstance(value, types.FunctionType) and code.holds(value.__module__)]
-    return " ".join([inspect.getsource(function), *(_function_identity(value, code) for value in ours)])
+    ours = [value for value in called if isinstance(value, types.FunctionType) and CODE.holds(value.__module__)]
+    return " ".join([inspect.getsource(function), *map(_function_identity, ours)])
 
 
 def _globals(function: Any) -> list[Any]:
     return [function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__]
 
 
-def _value_identity(value: Any, code: Code) -> str:
+def _value_identity(value: Any) -> str:
     value = getattr(value, "py_func", value)  # a device function
     if isinstance(value, functools.partial):
-        return f"{_function_identity(value.func, code)} {value.args} {sorted(value.keywords.items())}"
-    return _function_identity(value, code) if isinstance(value, types.FunctionType) else repr(value)
+        return f"{_function_identity(value.func)} {value.args} {sorted(value.keywords.items())}"
+    return _function_identity(value) if isinstance(value, types.FunctionType) else repr(value)
 
 
-def source_hash(version: Version, code: Code = CODE) -> str:
+def source_hash(version: Version) -> str:
     """16 hexadecimal digits that change when the code of the version's kernels, launches or constants does.
 
     Raises: UnresolvedName, with the module, where that code uses an undefined name.
     """
-    return hashlib.sha256(_function_identity(version.plan, code).encode()).hexdigest()[:16]
+    return hashlib.sha256(_function_identity(version.plan).encode()).hexdigest()[:16]
 
 
-def kernel_identity(kernel: Kernel, code: Code = CODE) -> str:
+def kernel_identity(kernel: Kernel) -> str:
     """A text that is equal for equal kernels: code, closure constants, signature and compile options."""
     function = kernel.function
     if isinstance(function, CudaFunction):
         return f"{function} {kernel.fast_math} {mark.enabled()}"
     options = f"{kernel.signature} {kernel.launch_bounds} {kernel.fast_math} {mark.enabled()}"
-    return f"{_function_identity(function, code)} {function.__qualname__} {options}"
+    return f"{_function_identity(function)} {function.__qualname__} {options}"

@@ -290,13 +290,6 @@ def insert_bits(a, b, position, length):
     return (b & ~np.left_shift(mask, place)) | np.left_shift(a & mask, place)
 
 
-def reverse_bits(x):
-    x = np.asarray(x)
-    by_byte = x.astype(x.dtype.newbyteorder(">")).view(U8).reshape(*x.shape, x.dtype.itemsize)
-    bits = np.unpackbits(by_byte, axis=-1)[..., ::-1]
-    return np.packbits(bits, axis=-1).view(x.dtype.newbyteorder(">")).reshape(x.shape).astype(x.dtype)
-
-
 def leading_zeros(x):
     x = np.array(x)
     bits = 8 * x.dtype.itemsize

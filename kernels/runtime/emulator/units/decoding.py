@@ -216,7 +216,7 @@ def _counter(d: Decoding) -> str:
         return "barrier"
     if head in ("bra", "ret", "exit"):
         return "control"
-    if head in ("mov", "cvta", "selp", "slct", "mapa", "vote", "match", "activemask", "membar", "fence"):
+    if head in ("mov", "cvta", "selp", "mapa", "vote", "membar", "fence"):
         return "other"
     if not types:
         return "other"

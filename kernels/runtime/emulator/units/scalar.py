@@ -49,10 +49,8 @@ def _add(d: Decoding) -> Step | None:
     return d.apply(function, *d.sources(1, 2))
 
 
-@opcode("mul mul24", f"{ROUNDINGS} ftz sat lo hi wide")
+@opcode("mul", f"{ROUNDINGS} ftz sat lo hi wide")
 def _mul(d: Decoding) -> Step | None:
-    if d.head == "mul24":
-        raise d.unknown("24-bit product")
     if d.is_float:
         rounding = d.flag(ROUNDINGS, "rn")
         function: Callable = np.multiply
@@ -211,25 +209,6 @@ def _function(d: Decoding) -> Step | None:
     return d.apply(am.in_float64(function), d.source(1))
 
 
-@opcode("copysign")
-def _copysign(d: Decoding) -> Step | None:
-    return d.apply(lambda a, b: np.copysign(b, a), *d.sources(1, 2))
-
-
-@opcode("testp", "finite infinite number notanumber normal subnormal")
-def _testp(d: Decoding) -> Step | None:
-    smallest = np.finfo(numpy_type(d.type)).smallest_normal
-    tests: dict[str, Callable] = {
-        "finite": np.isfinite,
-        "infinite": np.isinf,
-        "number": lambda a: ~np.isnan(a),
-        "notanumber": np.isnan,
-        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= smallest),
-        "subnormal": lambda a: (a != 0) & (np.abs(a) < smallest),
-    }
-    return elementwise(tests[d.flag(" ".join(tests))], d.result(0, "pred"), d.source(1))
-
-
 # --- bits -------------------------------------------------------------------------------------------
 
 
@@ -241,11 +220,6 @@ def _bitwise(d: Decoding) -> Step | None:
 @opcode("not")
 def _not(d: Decoding) -> Step | None:
     return d.apply(np.invert, d.source(1))
-
-
-@opcode("cnot")
-def _cnot(d: Decoding) -> Step | None:
-    return d.apply(lambda a: np.equal(a, 0).astype(a.dtype), d.source(1))
 
 
 @opcode("shl shr")
@@ -279,11 +253,6 @@ def _bfe(d: Decoding) -> Step | None:
 @opcode("bfi")
 def _bfi(d: Decoding) -> Step | None:
     return d.apply(am.insert_bits, d.source(1), d.source(2), d.source(3, "u32"), d.source(4, "u32"))
-
-
-@opcode("brev")
-def _brev(d: Decoding) -> Step | None:
-    return d.apply(am.reverse_bits, d.source(1))
 
 
 @opcode("clz popc")
@@ -353,15 +322,6 @@ def _setp(d: Decoding) -> Step | None:
     return step
 
 
-@opcode("set", "ne and or xor ftz " + " ".join(COMPARISONS))
-def _set(d: Decoding) -> Step | None:
-    if d.flag("and or xor"):
-        raise d.unknown("combined form")
-    test, to = _comparison(d), numpy_type(d.types[0])
-    true = to.type(1) if to.kind == "f" else np.array(-1, f"i{to.itemsize}").view(to)[()]
-    return elementwise(lambda a, b: np.where(test(a, b), true, to.type(0)), d.result(0, to), *d.sources(1, 2))
-
-
 @opcode("selp")
 def _selp(d: Decoding) -> Step | None:
     slot, negated = d.predicate(d.operands[3])
@@ -369,13 +329,6 @@ def _selp(d: Decoding) -> Step | None:
     if negated:
         a, b = b, a
     return elementwise(lambda p, x, y: np.where(p, x, y), d.result(), slot, a, b)
-
-
-@opcode("slct", "ftz")
-def _slct(d: Decoding) -> Step | None:
-    kind = d.types[0]
-    slots = d.source(3), d.source(1, kind), d.source(2, kind)
-    return elementwise(lambda c, x, y: np.where(c >= 0, x, y), d.result(0, kind), *slots)
 
 
 # --- moves and conversions --------------------------------------------------------------------------

@@ -184,19 +184,6 @@ def _mapa(d: Decoding) -> Step | None:
     return elementwise(mapped, d.result(), d.source(1), d.source(2, "u32"))
 
 
-@opcode("getctarank", "shared::cluster")
-def _getctarank(d: Decoding) -> Step | None:
-    source, target = d.source(1), d.result(0, "u32")
-    window = SHARED_WINDOW if "shared::cluster" not in d.flags else 0
-
-    def step(row, mask):
-        rank = (row.lanes(source).astype(np.int64) - window) >> RANK_SHIFT
-        own = row.shared_base // row.shared.stride % row.unit.order.cluster
-        np.copyto(row.views[target], np.where(rank > 0, rank - 1, own).astype(U32), where=mask)
-
-    return step
-
-
 @opcode("nanosleep")
 def _nanosleep(d: Decoding) -> Step | None:
     """Continue once all other warps have got as far as they can."""

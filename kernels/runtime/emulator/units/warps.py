@@ -108,27 +108,6 @@ def _vote(d: Decoding) -> Step | None:
     return step
 
 
-@opcode("activemask")
-def _activemask(d: Decoding) -> Step | None:
-    target = d.result(0, "u32")
-    return lambda row, mask: np.copyto(row.views[target], _ballot(_active(row, mask)).repeat(32), where=mask)
-
-
-@opcode("match", "sync any")
-def _match(d: Decoding) -> Step | None:
-    if "any" not in d.flags:
-        raise d.unknown("form")
-    _convergent(d, d.operands[2])
-    slot, target = d.source(1), d.result(0, "u32")
-
-    def step(row, mask):
-        value = row.lanes(slot).reshape(-1, 32)
-        equal = (value[:, :, None] == value[:, None, :]) & _active(row, mask)[:, None, :]
-        np.copyto(row.views[target], _ballot(equal.reshape(-1, 32)), where=mask)
-
-    return step
-
-
 @opcode("redux", "sync add min max and or xor")
 def _redux(d: Decoding) -> Step | None:
     name = d.flag("add min max and or xor")
