@@ -60,8 +60,9 @@ ablate(
       from numba import cuda, float32
 
     - from ..constants import THREADS
-    - from ..device.cint import cint
     + from ..constants import FLOAT, FLOATS, THREADS
+
+    - from ..device.cint import cint
     + from ..device.cint import CINT, cint
 
     - from ..version import SYNC, Plan, Problem, SharedLayout, register

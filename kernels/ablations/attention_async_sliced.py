@@ -14,6 +14,7 @@ from numba import cuda, float32
 from ..attention.async_double_buffer import BUFFERS, OUTPUTS, PADDING, copy_query, wrong_output
 from ..constants import BLOCK_K, THREADS, require
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
+from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY
@@ -79,11 +80,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     reduction = scores + BLOCK_K
     tid = cint(cuda.threadIdx.x)
     query = cint(cuda.blockIdx.x)
-    head = cint(cuda.blockIdx.y)
-    q_row = advance(q, (head * seq_q + query) * hdim)
-    out_row = advance(out, (head * seq_q + query) * hdim)
-    k_head = advance(k, head * seq_k * hdim)
-    v_head = advance(v, head * seq_k * hdim)
+    q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
     key_slices = cint((hdim + KEY_DIMS - 1) // KEY_DIMS)
     panels = cint((hdim + VALUE_DIMS - 1) // VALUE_DIMS)
 

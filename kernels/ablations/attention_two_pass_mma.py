@@ -19,6 +19,7 @@ from numba import cuda, float32
 
 from ..constants import THREADS, require
 from ..device.asm import mma_m16n8k8_tf32
+from ..device.block import rows_of_block
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared, shared_by_thread_0
 from ..device.softmax import divide_weights, exponentials
@@ -88,11 +89,7 @@ def make_kernel(tiles: int) -> Any:
         warp_id = tid // 32
         group = tid % 32 // 4
         member = tid % 4
-        row = cint(cuda.blockIdx.x)
-        q_row = advance(q, row * hdim)
-        out_row = advance(out, row * hdim)
-        k_head = advance(k, row // seq_q * seq_k * hdim)
-        v_head = advance(v, row // seq_q * seq_k * hdim)
+        q_row, out_row, k_head, v_head = rows_of_block(q, k, v, out, seq_q, seq_k, hdim)
         last_key = seq_k - 1
         scores = cuda.local.array(rows, float32)
         held = cuda.local.array(row_floats, float32)

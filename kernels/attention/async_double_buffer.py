@@ -16,6 +16,7 @@ from numba import cuda, float32
 from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import BLOCK_K, OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS
 from ..device.asm import cp_async4, cp_async_commit, cp_async_wait_all
+from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY
@@ -68,11 +69,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     reduction = scores + BLOCK_K
     tid = cint(cuda.threadIdx.x)
     query = cint(cuda.blockIdx.x)
-    head = cint(cuda.blockIdx.y)
-    q_row = advance(q, (head * seq_q + query) * hdim)
-    out_row = advance(out, (head * seq_q + query) * hdim)
-    k_head = advance(k, head * seq_k * hdim)
-    v_head = advance(v, head * seq_k * hdim)
+    q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
 
     copy_query(shared, q_row, hdim)
     acc = cuda.local.array(OUTPUTS, float32)

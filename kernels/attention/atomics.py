@@ -12,6 +12,7 @@ import numpy as np
 from numba import cuda, float32, int32
 
 from ..constants import THREADS, require
+from ..device.block import rows_of_block
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import divide_weights, exponentials, weigh_values
@@ -28,11 +29,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     block_max = seq_k
     block_sum = seq_k + 1
     tid = cint(cuda.threadIdx.x)
-    row = cint(cuda.blockIdx.x)
-    q_row = advance(q, row * hdim)
-    out_row = advance(out, row * hdim)
-    k_head = advance(k, row // seq_q * seq_k * hdim)
-    v_head = advance(v, row // seq_q * seq_k * hdim)
+    q_row, out_row, k_head, v_head = rows_of_block(q, k, v, out, seq_q, seq_k, hdim)
 
     row_max = NEGATIVE_INFINITY
     key = tid

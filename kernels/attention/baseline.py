@@ -12,6 +12,7 @@ from numba import cuda, float32
 
 from ..checking.models import Array, scaled_scores, two_pass_unshared
 from ..constants import THREADS
+from ..device.block import rows_of_block
 from ..device.cint import cint
 from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
@@ -28,11 +29,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
     reduction = seq_k
     tid = cint(cuda.threadIdx.x)
-    row = cint(cuda.blockIdx.x)
-    q_row = advance(q, row * hdim)
-    out_row = advance(out, row * hdim)
-    k_head = advance(k, row // seq_q * seq_k * hdim)
-    v_head = advance(v, row // seq_q * seq_k * hdim)
+    q_row, out_row, k_head, v_head = rows_of_block(q, k, v, out, seq_q, seq_k, hdim)
 
     row_max = NEGATIVE_INFINITY
     key = tid

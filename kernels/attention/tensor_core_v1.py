@@ -19,6 +19,7 @@ from numba import cuda, float32
 from ..checking.models import Array, online_unshared, scaled_scores
 from ..constants import BLOCK_K, OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS
 from ..device.asm import mma_m16n8k8_tf32
+from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS
 from ..device.softmax import softmax_tile_unshared, store_output
@@ -44,11 +45,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     group = lane_id // 4
     member = lane_id % 4
     query = cint(cuda.blockIdx.x)
-    head = cint(cuda.blockIdx.y)
-    q_row = advance(q, (head * seq_q + query) * hdim)
-    out_row = advance(out, (head * seq_q + query) * hdim)
-    k_head = advance(k, head * seq_k * hdim)
-    v_head = advance(v, head * seq_k * hdim)
+    q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
 
     i = tid
     while i < COPIES * hdim:

@@ -11,11 +11,11 @@ Source: RoPE Fusion Implementation Log, V5, items 18-20.
 from numba import cuda, float32
 
 from ..constants import THREADS
+from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import divide_output, softmax_tile
 from ..device.trig import fast_sincos, rotate
-from ..device.vector import advance
 from ..planning import attention_buffers, block_per_query, reduction_race, require_full_rotation, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 from .query import cache_frequencies, rotate_query
@@ -37,11 +37,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
     tid = cint(cuda.threadIdx.x)
     query = cint(cuda.blockIdx.x)
-    head = cint(cuda.blockIdx.y)
-    q_row = advance(q, (head * seq_q + query) * hdim)
-    out_row = advance(out, (head * seq_q + query) * hdim)
-    k_head = advance(k, head * seq_k * hdim)
-    v_head = advance(v, head * seq_k * hdim)
+    q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
 
     inv_freq = EXTRA + hdim
     scores = inv_freq + hdim // 2

@@ -9,6 +9,7 @@ Source: Sinusoidal Hybrid Optimization Analysis, "Hybrid V1".
 from numba import cuda, float32
 
 from ..constants import BLOCK_K, EXTRA, REDUCTION, SCORES, THREADS
+from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import add_values, divide_output, softmax_tile
@@ -32,11 +33,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
     tid = cint(cuda.threadIdx.x)
     query = cint(cuda.blockIdx.x)
-    head = cint(cuda.blockIdx.y)
-    q_row = advance(q, (head * seq_q + query) * hdim)
-    out_row = advance(out, (head * seq_q + query) * hdim)
-    k_head = advance(k, head * seq_k * hdim)
-    v_head = advance(v, head * seq_k * hdim)
+    q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
 
     dim = 4 * tid
     while dim < hdim:
