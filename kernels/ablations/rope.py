@@ -357,8 +357,12 @@ ablate(
     - def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     + def attention(q, k, v, q_rotated, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
 
-      q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
-    + rotated_row = advance(q_rotated, (cint(cuda.blockIdx.y) * seq_q + query) * hdim)
+    - q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
+    + head = cint(cuda.blockIdx.y)
+    + q_row = advance(q, (head * seq_q + query) * hdim)
+    + rotated_row = advance(q_rotated, (head * seq_q + query) * hdim)
+    + out_row = advance(out, (head * seq_q + query) * hdim)
+    + k_head, v_head = advance(k, head * seq_k * hdim), advance(v, head * seq_k * hdim)
 
     - inv_freq = EXTRA + hdim
     + inv_freq = EXTRA
