@@ -1,6 +1,7 @@
 """What the half-precision kernels share: their fixed sizes, the problems they take, their buffers and launch."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from ..constants import FLOAT, MUST_BE, THREADS, require
 from ..device.cint import CINT
 from ..device.half import HALVES
 from ..planning import require_one_sequence
-from ..version import Buffer, Kernel, Launch, Problem, SharedLayout
+from ..version import Buffer, Kernel, Launch, Problem
 
 HDIM = 64
 BLOCK_M = 32  # query rows of a block, except in fp16_minimal
@@ -43,11 +44,11 @@ def fp16_launch(
     threads: int,
     fast_math: bool = True,
     min_blocks: int | None = None,
-    **memory: SharedLayout,
+    **memory: Any,
 ) -> Launch:
     """A block of `threads` for `rows` queries of a head, `min_blocks` on an SM, for which registers are bounded.
 
-    The function's arguments are q, k, v, out, seq_k and the scale of the softmax; `memory` is static or shared.
+    The function's arguments are q, k, v, out, seq_k and the scale of the softmax; `memory` is the layout `static` or `shared`.
     """
     max_threads = THREADS if min_blocks else None
     kernel = Kernel(function, (HALVES,) * 4 + (CINT, FLOAT), max_threads, fast_math, min_blocks)
