@@ -48,7 +48,7 @@ def fp16_launch(
 ) -> Launch:
     """A block of `threads` for `rows` queries of a head, `min_blocks` on an SM, for which registers are bounded.
 
-    The function's arguments are q, k, v, out, seq_k and the scale of the softmax; `memory` is the layout `static` or `shared`.
+    The function's arguments are q, k, v, out, seq_k and the scale of the softmax; `memory` is `static` or `shared`.
     """
     max_threads = THREADS if min_blocks else None
     kernel = Kernel(function, (HALVES,) * 4 + (CINT, FLOAT), max_threads, fast_math, min_blocks)
