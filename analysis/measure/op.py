@@ -66,8 +66,8 @@ STRESSED = tuple(
     for shape in SHAPES
     for dtype in DTYPES[:2]
 )
-Given = list[torch.Tensor]  # q, k and v
-Run = Callable[[Given], torch.Tensor]
+QKV = list[torch.Tensor]  # q, k and v
+Run = Callable[[QKV], torch.Tensor]
 
 
 # ---------------------------------------------------------------- one call
@@ -183,7 +183,7 @@ def first_calls(send: Connection) -> None:
 # ---------------------------------------------------------------- under stress
 
 
-def at_once(run: Run, sets: Sequence[Given], right: Sequence[torch.Tensor], contexts: Sequence[Any]) -> int:
+def at_once(run: Run, sets: Sequence[QKV], right: Sequence[torch.Tensor], contexts: Sequence[Any]) -> int:
     """How many calls, each set in a context of its own at the same time, differ from the same call alone."""
     wrong = [torch.zeros((), device=out.device) for out in right]
     torch.cuda.synchronize()
@@ -196,7 +196,7 @@ def at_once(run: Run, sets: Sequence[Given], right: Sequence[torch.Tensor], cont
     return sum(map(int, wrong))
 
 
-def graph_and_eager(run: Run, sets: Sequence[Given], right: Sequence[torch.Tensor]) -> int:
+def graph_and_eager(run: Run, sets: Sequence[QKV], right: Sequence[torch.Tensor]) -> int:
     """How many replays of a graph whose inputs change, and eager calls between them, differ from a call alone."""
     given = [x.clone() for x in sets[0]]
     wrong, graph = torch.zeros((), device="cuda"), torch.cuda.CUDAGraph()
@@ -222,7 +222,7 @@ def stress(send: Connection) -> None:
         sets = [tensors(dataclasses.replace(call, seed=seed), "cuda")[0] for seed in (1, 2)]
         made = functools.partial(function_of(call), **tensors(call, "cuda")[1], fallback=False)
 
-        def run(qkv: Given, made: Callable[..., torch.Tensor] = made) -> torch.Tensor:
+        def run(qkv: QKV, made: Callable[..., torch.Tensor] = made) -> torch.Tensor:
             return made(*qkv)
 
         right = [run(qkv) for qkv in sets]

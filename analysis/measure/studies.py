@@ -415,15 +415,14 @@ def studies(names: str) -> list[Study]:
     return [study(name) for name in (STUDIES if names == "all" else names.split(","))]
 
 
-COUNTED = (*FUSIONS, "rope_v8_mma", "rope_v8_portable", "attention_v8")  # at shapes of the log, beyond which they go
-
-
-def _counted() -> Iterator[tuple[Version, Problem]]:
-    for name in COUNTED:
-        for hdim in (512, 2048):
-            yield VERSIONS[name], next(_shape(VERSIONS[name].family, hdim, *LOG_SHAPES[hdim]))
-    for name in PHASES:
-        yield VERSIONS[name], next(_fp16())
+COUNTED = Study(  # at shapes of the log, beyond which these go
+    "counted", "What goes beyond the log, counted and compiled", (),
+    (
+        ((*FUSIONS, "rope_v8_mma", "rope_v8_portable"), _named("rope-b1-h4-s64-d512-r128 rope-b1-h4-s64-d2048-r128")),
+        (("attention_v8",), _named("attention-b1-h4-s64-d512 attention-b1-h4-s64-d2048")),
+        (PHASES, _named("fp16-b1-h8-s512-d64-float16")),
+    ),
+)  # fmt: skip
 
 
 def own_pairs() -> list[tuple[str, Problem]]:
@@ -431,8 +430,7 @@ def own_pairs() -> list[tuple[str, Problem]]:
 
     What goes beyond the log comes with it: on two of its shapes, or on a small problem.
     """
-    chosen = [pair for each in studies(PUBLISHED) for pair in each.pairs() if not pair[0].is_peer]
-    chosen += _counted()
+    chosen = [pair for each in (*studies(PUBLISHED), COUNTED) for pair in each.pairs() if not pair[0].is_peer]
     fitting = {version.id for version, problem in chosen if supports(version, problem)}
     unfit = (v for v in OWN if v.id not in fitting and not (v.ablation or v.control_of))
     small = [(version, max(problems(version), key=lambda p: p.hdim)) for version in unfit]
