@@ -26,7 +26,6 @@ from ..tables.table import Missing, Table, mark, short
 from . import citing, saving
 from .sources import diff_text
 
-FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
 SOURCES = ("recorded", "live")
 STYLE = {HOLDS: "ok", DIFFERS: "wrong", OPEN: "stale", NOT_MEASURED: "unsupported"}
 
@@ -60,8 +59,7 @@ def show(what: Plot | Table | Missing, e: Evidence) -> None:
     if isinstance(what, Plot):
         where = saving.folder(e.slug)
         saving.save(what, where)
-        told = {"id": what.id, "title": what.title, "alt": what.alt}
-        display(HTML(saving.to_html(what, where)), metadata={FIGURE: told})
+        display(HTML(saving.to_html(what, where)))
     elif isinstance(what, Table) and what.rows:
         display(HTML(_cited(what, e)))
     elif isinstance(what, Table) and what.caption:
@@ -142,9 +140,9 @@ def marked(text: str, e: Evidence) -> str:
     return text if e.is_reference else f"<div class='reference-card'>\n\n{text}\n\n</div>"
 
 
-def finding(evidence: Any, *ids: str) -> None:
-    """Show findings in one paragraph, on the page of the card that some evidence is of."""
-    display(Markdown(paragraph(Evidence.load(evidence.slug), *ids).replace(" %", "\u00a0%")))
+def finding(e: Evidence, *ids: str) -> None:
+    """Show findings in one paragraph."""
+    say(paragraph(e, *ids).replace(" %", "\u00a0%"))
 
 
 def step(e: Evidence, name: str, *findings: str) -> None:

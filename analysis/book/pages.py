@@ -101,7 +101,8 @@ def changes(version: Version) -> str:
 
 def others(e: Evidence, page: str, level: str = "###") -> str:
     """What is told of the versions that stand on a page without having one, under headings of a level."""
-    found = [each for family in versions.families() for each in versions.in_order(family)]
+    families = dict.fromkeys(version.family for version in VERSIONS.values())
+    found = [each for family in families for each in versions.in_order(family)]
     told = []
     for each in found:
         if not has_page(each) and page_of(each.id) == page:

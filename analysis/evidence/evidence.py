@@ -79,8 +79,9 @@ class Evidence:
 
         Times of two runs do not: other evidence says that no process measured both.
         """
-        runs = {self.study(name).run.get("run") for name in studies}
-        return self if len(runs) == 1 else replace(self, run=self.record.common_run(studies))
+        runs = self.record.complete.groupby("study")["run"].agg(set)
+        common = set.intersection(*(runs.get(study, set()) for study in studies))
+        return replace(self, run=max(common)) if common else self
 
     @property
     def slug(self) -> str:

@@ -30,12 +30,12 @@ def sized(timer: str, us: float) -> str:
     return f"{timer} {bisect.bisect(SIZES_US, us)}"
 
 
-def pool_of(pools: Mapping[str, Pool], timer: str, us: float | None = None) -> Pool | None:
+def pool_of(pools: Mapping[str, Pool], timer: str, us: float) -> Pool | None:
     """The pool of ratios whose calls take about `us` microseconds, the geometric mean of all that are compared.
 
-    Where too few ratios of that size were measured again, or no size is known, that of all ratios of the timer.
+    Where too few ratios of that size were measured again, that of all ratios of the timer.
     """
-    return pools.get(timer) if us is None else pools.get(sized(timer, us), pools.get(timer))
+    return pools.get(sized(timer, us), pools.get(timer))
 
 
 def half_width(variance: Any, n: Any, pool: Pool | None = None, gain: float = 1.0) -> Any:

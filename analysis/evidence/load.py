@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +82,6 @@ class Record:
             most = int(timings["process"].max()) if len(timings) else 0
             self._studies[key] = Study(self.target, row, self.frame("checks"), timings, most)
         return self._studies[key]
-
-    def common_run(self, studies: Iterable[str]) -> str:
-        """The latest run in which all of some studies were measured to the end, or an empty text."""
-        runs = self.complete.groupby("study")["run"].agg(set)
-        return max(set.intersection(*(runs.get(study, set()) for study in studies)), default="")
 
     def read(self) -> None:
         """Read everything, for all processes that are forked from this one. Raises: DataError."""

@@ -60,10 +60,6 @@ METRICS: tuple[tuple[str, str, float], ...] = (
 )
 
 
-def families() -> list[str]:
-    return list(dict.fromkeys(version.family for version in VERSIONS.values()))
-
-
 def in_order(family: str) -> list[Version]:
     """The versions of a family as the pages follow: the log's, each before its fast-math build; ablations; controls;
     peers."""
