@@ -34,9 +34,7 @@ class Part(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """As it is said inside an image: the run or, of several, between which days."""
-        if len(self.runs) == 1:
-            return f"{self.words}, run {self.runs[0].name}"
+        """As it is said inside an image: with the day or, of several runs, the first and the last."""
         days = sorted({run.date for run in self.runs})
         return ", ".join([self.words, *([" to ".join(dict.fromkeys((days[0], days[-1])))] if days else [])])
 

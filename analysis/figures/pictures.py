@@ -14,6 +14,8 @@ from ..tables.table import Missing
 from .style import NARROW, PALETTE, Plot, canvas
 
 DARK, LIGHT, LATE, NONE = PALETTE[0], "#cfe0ee", PALETTE[1], "0.93"
+FREE = {"facecolor": "white", "edgecolor": "0.45", "hatch": "///", "lw": 0.8}
+BEHIND = {"fc": "white", "ec": "none", "pad": 1}  # a number
 FLOATS, BANKS = 8, 32  # floats of a sector; banks, each as wide as a word of four bytes
 ROWS, PADDING = 16, 2  # rows of a tile that are read at once, two words each; words behind a padded row
 
@@ -58,10 +60,10 @@ def blocks(e: Evidence) -> Plot | Missing:
     title = "A few blocks too many cost a second wave"
     with canvas(title, 1, 2, height=2.9, width=NARROW, sharey=True) as (figure, axes):
         for axis, (words, mine) in zip(axes, frame.groupby("kernel", sort=False)):
-            axis.bar(mine["wave"], mine["places"], 0.94, color=NONE)
+            axis.bar(mine["wave"], mine["places"], 0.94, **FREE)
             axis.bar(mine["wave"], mine["blocks"], 0.94, color=[LATE if wave else DARK for wave in mine["wave"]])
             for wave, number in zip(mine["wave"], mine["blocks"]):
-                axis.text(wave, number + 12, str(number), ha="center", fontsize=9)
+                axis.text(wave, number + 20, str(number), ha="center", fontsize=9, bbox=BEHIND)
             axis.set(xlim=(-0.55, frame["wave"].max() + 0.55), xticks=range(frame["wave"].max() + 1))
             axis.set_xticklabels(["first", "second", "third"][: frame["wave"].max() + 1])
             axis.set_title(words, loc="left", fontsize=9)
@@ -69,7 +71,7 @@ def blocks(e: Evidence) -> Plot | Missing:
         axes[0].set_ylabel("blocks on the card")
         axes[0].set_xlabel("wave, one after the other", loc="left")
         patches = [Patch(color=DARK, label="starts at once"), Patch(color=LATE, label="has to wait"),
-                   Patch(color=NONE, label="free place")]  # fmt: skip
+                   Patch(**FREE, label="free place")]  # fmt: skip
         figure.legend(handles=patches, loc="outside lower left", ncols=3, frameon=False, fontsize=8.5,
                       handlelength=1.2, columnspacing=1)  # fmt: skip
     return Plot(

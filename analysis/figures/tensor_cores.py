@@ -32,7 +32,7 @@ def tensor_cores(e: Evidence) -> Plot | Missing:
         colors = [PALETTE[0] if name.startswith("fp16") else "0.6" for name in frame["version"]]
         axis.barh(range(len(frame)), frame["us"], 0.7, color=colors)
         for place, us in enumerate(frame["us"]):
-            axis.text(us, place, f" {us:.3g} µs", va="center", fontsize=8.5)
+            axis.text(us, place, f" {us:.1f} µs", va="center", fontsize=8.5)
         log_ticks(axis, "x", 1, 1000, "")
         axis.set_xlim(1, 3000)
         axis.set_yticks(range(len(frame)), frame["rung"])

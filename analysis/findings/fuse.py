@@ -1,95 +1,141 @@
-"""Should I fuse? Full fusion beside a hybrid and separate kernels of the same core, by dtype and shape."""
+"""Should I fuse? Three calls, and full fusion beside a hybrid and separate kernels of the same core, by shape."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kernels import Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.interval import TIE
-from ..measure.studies import FUSIONS, HALF_PEERS, NAIVE
+from ..measure.studies import FLASHINFER, FUSIONS, HALF_PEERS, HALF_ROPE, MAIN, NAIVE, ONE_GRAPH
 from ..models import fusion
-from ..models.advice import FEW_QUERIES, few_queries, shares_keys
+from ..models.advice import FEW_QUERIES, few_queries
+from ..models.rivals import Rival, rivals, served
 from . import Says, checks, faster, finding, numbers, of_values
 from .common import times
-from .decode import COLD, RAW, UNROTATED, unrotated
+from .decode import COLD, MANY, RAW, STUDY, step
 
 FULL, HYBRID, SEPARATE = FUSIONS
-PYTORCH = ("torch_rope_half_cudnn", "torch_rope_half_flash")  # RoPE as one compiled kernel before each
+WARM, HALF = "device_warm", ("float16", "bfloat16")
+DECODED = 8  # queries up to which the op takes a call as decoding
+FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
+PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
 
 
 class Outcomes(NamedTuple):
-    """On how many problems fusing is fastest, ties with the fastest, and loses; 3 % are a tie."""
+    """On how many problems something is fastest, ties with the fastest, and loses; 3 % are a tie."""
 
     won: int
     tied: int
     lost: int
 
 
-def many_queries(problem: Problem) -> bool:
-    return not few_queries(problem) and not shares_keys(problem)
-
-
 def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
     """How full fusion does against the hybrid and separate kernels of its core. Raises: NotMeasured."""
-    found = [fusion.winners(e, problem) for problem in e.study("map").problems("rope") if of(problem)]
+    asked = [(study, problem) for study in ("map", "heldout") for problem in e.study(study).problems("rope")]
+    found = [fusion.winners(e, problem, study) for study, problem in asked if of(problem)]
     if not any(found):
         raise NotMeasured("the map is not measured: `make measure STUDY=map`")
     alone, among = found.count({FULL}), sum(FULL in fastest for fastest in found)
     return Outcomes(alone, among - alone, sum(map(bool, found)) - among)
 
 
-def beside(gains: Iterable[Estimate]) -> Outcomes:
-    """Of speedups over one rival, by their values."""
-    values = [each.value for each in gains if each]
+def own_keys(problem: Problem) -> bool:
+    return few_queries(problem) and problem.seq_q > DECODED
+
+
+def shared_keys(problem: Problem) -> bool:
+    return DECODED < problem.seq_q <= FEW_QUERIES and problem.kv_heads < problem.heads
+
+
+def many_queries(problem: Problem) -> bool:
+    return problem.seq_q > FEW_QUERIES
+
+
+def beside(gains: Estimates) -> Outcomes:
+    """Of speedups over a rival, by their values."""
+    values = [each.value for each in gains.values() if each]
     won, lost = sum(value > TIE for value in values), sum(value < 1 / TIE for value in values)
     return Outcomes(won, len(values) - won - lost, lost)
 
 
-def rotating_costs(e: Evidence, half: bool) -> list[Estimate]:
-    """How many times as fast as without RoPE the decode kernel is, from keys that are rotated already: 1 is free."""
-    found = []
-    for step in e.study("split_keys").problems("rope"):
-        if step.cache == "none" and (step.dtype != "float32") == half:
-            plain = unrotated(step)
-            without, rotating = (
-                e.time(name, "split_keys", COLD, problem=problem)[problem]
-                for name, problem in ((UNROTATED, plain), (RAW, step))
-            )
-            found.append(without / rotating)
-    if not any(found):
-        raise NotMeasured("decoding was not measured: `make measure STUDY=split_keys`")
-    return found
+def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str) -> Estimates:
+    """Where the op runs a version: how many times as fast as the fastest peer it is; of prompts in float32 as V8 too.
 
-
-def half_prompts(e: Evidence, rivals: tuple[str, ...] = PYTORCH, family: str = "rope") -> Estimates:
-    """How many times as fast as the fastest of the rivals that take them prompts in half precision are."""
+    Raises: NotMeasured where nothing was timed.
+    """
     found: dict[Problem, Estimate] = {}
-    for problem in e.study("half_prompts").problems(family):
-        over = (
-            e.speedup(f"{family}_prompt", over=rival, study="half_prompts", problem=problem)[problem]
-            for rival in rivals
-        )
-        if known := [each for each in over if each]:
-            found[problem] = min(known, key=lambda each: each.value)
+    for problem in e.study(study).problems("rope"):
+        if problem.dtype in dtypes and served(e, problem) == version:
+            fused = e.speedup(version, FULL, study, timer, problem=problem)[problem] if study == "prompts" else None
+            peers = [rival.over for rival in rivals(e, problem, version, (study,), timer)[:1]]
+            if known := [*peers, *filter(None, [fused])]:
+                found[problem] = min(known, key=lambda each: each.value)
     if not found:
-        raise NotMeasured("prompts in half precision were not measured: `make measure STUDY=half_prompts`")
+        raise NotMeasured(f"calls of rope_attention were not timed beside others: `make measure STUDY={study}`")
     return Estimates(found, "×")
 
 
-@finding("fuse-rule", """**To keep in mind: fuse if a head has at most {queries} queries, and keys of its own.** We
-timed {all} such shapes. Fusing wins on {won} of them, and loses on none.""")
+def fastest_other(e: Evidence, problem: Problem, study: str, timer: str = WARM) -> tuple[Rival, Estimates]:
+    """Of a call the fastest peer, and how many times as long it takes. Raises: NotMeasured."""
+    if not (found := rivals(e, problem, served(e, problem), (study,), timer)):
+        raise NotMeasured(f"nothing was timed beside this call: `make measure STUDY={study}`")
+    return found[0], times(Estimates({problem: found[0].over}, "×"))
+
+
+@finding("fuse-rule", """Yes, where a head has few queries: when you decode from raw keys, and in float32 up to {few}
+queries. Otherwise rotate K once, in front of attention.""")
 def rule(e: Evidence) -> Says:
-    found = outcomes(e, few_queries)
-    won = 2 * found.won > sum(found)
-    return numbers(queries=FEW_QUERIES, all=sum(found), won=found.won), checks(found.lost == 0, won)
+    few, many = outcomes(e, own_keys), outcomes(e, many_queries)
+    return numbers(few=FEW_QUERIES), checks(
+        20 * few.lost < sum(few), 3 * few.won > 2 * sum(few), many.lost > many.won,
+        over_others(e, STUDY, RAW, COLD, "float32", *HALF) > 1,
+    )  # fmt: skip
 
 
-@finding("fuse-half", """We timed {plain} of these prompts without RoPE, too, and there cuDNN wins {lost}. With RoPE
-it needs another pass over Q and K, and loses on every prompt.""")
+@finding("fuse-decode", """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* The call
+takes {us:.0}. FlashInfer, the fastest other that takes raw keys, needs {other:.1} as long. What runs is a full fusion,
+`rope_decode`: it rotates each key as it reads it.""")
+def decode(e: Evidence) -> Says:
+    rival, over = fastest_other(e, HALF_DECODE, STUDY, COLD)
+    us = e.time(RAW, STUDY, COLD, problem=HALF_DECODE)
+    return numbers(keys=MANY, us=us, other=over), checks(
+        served(e, HALF_DECODE) == RAW, rival.version == FLASHINFER[0], faster(over)
+    )
+
+
+@finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* The call takes
+{us:.0}. Compiled RoPE in front of cuDNN, the fastest other, needs {other:.1} as long. What runs is a hybrid,
+`rope_prompt`: a kernel in front rotates K once, and attention rotates its own queries.""")
+def prompt(e: Evidence) -> Says:
+    rival, over = fastest_other(e, PROMPT, "half_prompts")
+    us = e.time("rope_prompt", "half_prompts", problem=PROMPT)
+    return numbers(tokens=PROMPT.seq_q, us=us, other=over), checks(
+        served(e, PROMPT) == "rope_prompt", rival.version == HALF_ROPE[1], faster(over)
+    )
+
+
+@finding("fuse-short", """**You have few tokens and huge heads** in float32: {tokens} tokens, head dim {hdim}, the
+authors' shape. *Fuse.* The call takes {us:.0}. PyTorch's fastest way, one compiled graph, needs {other:.1} as long.
+What runs is a full fusion, `rope_v8`.""")
+def short(e: Evidence) -> Says:
+    rival, over = fastest_other(e, MAIN, "peers")
+    us = e.time(FULL, "peers", problem=MAIN)
+    return numbers(tokens=MAIN.seq_q, hdim=MAIN.hdim, us=us, other=over), checks(
+        served(e, MAIN) == FULL, rival.version in ONE_GRAPH, faster(over)
+    )
+
+
+@finding("fuse-half", """We timed {plain} of the prompts in half precision without RoPE, too, and there cuDNN wins
+{lost}. With RoPE it needs another pass over Q and K, and loses on all.""")
 def half(e: Evidence) -> Says:
-    gain, plain = half_prompts(e), beside(half_prompts(e, HALF_PEERS[2:], "attention").values())
-    return numbers(lost=plain.lost, plain=sum(plain)), checks(gain > 1, of_values(faster(gain)), plain.lost > 0)
+    gain = over_others(e, "half_prompts", "rope_prompt", WARM, *HALF)
+    plain = Estimates({
+        problem: found[problem] for problem in e.study("half_prompts").problems("attention")
+        if (found := e.speedup("attention_prompt", HALF_PEERS[3], "half_prompts", problem=problem))
+    }, "×").known  # fmt: skip
+    lost = beside(plain).lost
+    return numbers(lost=lost, plain=len(plain)), checks(gain > 1, of_values(faster(gain)), lost > 0)
 
 
 @finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. V8 is at least {naive:.1} as

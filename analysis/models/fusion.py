@@ -27,9 +27,9 @@ def problems(e: Evidence, study: str = "map") -> list[Problem]:
     return [problem for problem in e.study(study).problems("rope") if times(e, problem, study)]
 
 
-def winners(e: Evidence, problem: Problem) -> set[str]:
+def winners(e: Evidence, problem: Problem, study: str = "map") -> set[str]:
     """Of the family the fastest, and what ties with it: within 3 %, or with an interval of the ratio that reaches 1."""
-    taken = times(e, problem)
+    taken = times(e, problem, study)
     if not taken:
         return set()
     least = min(taken, key=lambda version: taken[version].value)

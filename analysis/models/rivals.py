@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kernels import Problem, Unsupported
@@ -60,13 +60,15 @@ class Rival(NamedTuple):
     over: Estimate
 
 
-def rivals(e: Evidence, problem: Problem, ours: str = V8) -> list[Rival]:
-    """The peers that are right and were timed beside a right version of ours in any study, the fastest first."""
+def rivals(
+    e: Evidence, problem: Problem, ours: str = V8, studies: Iterable[str] = MEASURED_IN, timer: str = "device_warm"
+) -> list[Rival]:
+    """The peers that are right and were timed beside a right version of ours in these studies, the fastest first."""
     found = []
-    for study in MEASURED_IN:
+    for study in studies:
         for name in e.study(study).versions("rope", peers=True):
             if right(e, study, problem, ours, name):
-                mine, theirs = (e.time(each, study=study, problem=problem)[problem] for each in (ours, name))
+                mine, theirs = (e.time(each, study, timer, problem=problem)[problem] for each in (ours, name))
                 if over := theirs / mine:
                     found.append(Rival(name, mine, theirs, over))
     return sorted(found, key=lambda rival: rival.over.value)

@@ -1,6 +1,6 @@
 """The tables of the chapters, by what they are about; how a table and its cells are written is in `tables/table.py`."""
 
-from .claims import answers, flipped, ledger, verdicts
+from .claims import answers, flipped, in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
 from .environment import coverage, machine, runs
 from .setup import shapes
@@ -8,7 +8,7 @@ from .steps import steps
 from .versions import overview
 
 __all__ = [
-    "answers", "coverage", "flipped", "ledger", "machine",
+    "answers", "coverage", "flipped", "in_prose", "ledger", "machine",
     "overview", "runs", "shapes", "steps",
     "verdict_summary", "verdicts",
 ]  # fmt: skip

@@ -20,10 +20,26 @@ LEDGER = "../chapters/claims.html"
 SIDES = {"all that stand": STANDS, "all that fall": FALLS}
 
 
-def summary(e: Evidence) -> Table:
+def _given(e: Evidence) -> tuple[Counter[str], Counter[str]]:
     """How many claims have each verdict, and how many of these the write-up makes."""
     given = {id: tests[0]["verdict"] for id, tests in judge.recorded(e.record).items()}
-    all, own = Counter(given.values()), Counter(given[c.id] for c in judge.claims() if WRITE_UP in c.where)
+    return Counter(given.values()), Counter(given[c.id] for c in judge.claims() if WRITE_UP in c.where)
+
+
+def in_prose(e: Evidence) -> Table:
+    """The same by the words that the chapters use."""
+    words = {word: [verdict for verdict in VERDICTS if IN_PROSE[verdict] == word] for word in IN_PROSE.values()}
+    counts = {word: [sum(found[each] for each in mine) for found in _given(e)] for word, mine in words.items()}
+    rows = [
+        (mark(word, VERDICT_STYLE[words[word][0]]), *map(str, found)) for word, found in counts.items() if found[0]
+    ]
+    header = ("verdict", "claims", "the write-up's")
+    return Table(header, rows, header[1:], source=DECIDED)
+
+
+def summary(e: Evidence) -> Table:
+    """How many claims have each verdict, and how many of these the write-up makes."""
+    all, own = _given(e)
     rows = [
         (verdict_mark(word), f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{all[word]}</a>", str(own[word]),
          MEANS[word])

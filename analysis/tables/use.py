@@ -7,24 +7,22 @@ from html import escape
 
 import numpy as np
 
-from kernels import VERSIONS, Problem
+from kernels import VERSIONS
 
 from ..evidence import Evidence
 from ..evidence.interval import TIE
 from ..evidence.origin import computed, measured
-from ..findings.decode import step
+from ..findings.fuse import FLOAT_DECODE, HALF_DECODE, PROMPT
 from ..measure.studies import MAIN
-from ..models.fusion import right
-from ..models.rivals import MEASURED_IN, V8, beside_op, label, served
+from ..models.rivals import MEASURED_IN, V8, beside_op, label, rivals, served
 from ..record.text import NOTHING, factor, number
 from .table import Missing, Table, lines, mark, ratio, small
 
-PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, causal=True)  # of a LLaMA layer
 CALLS = (  # in words, the call, a study and a timer
-    ("prompt of 2,048 tokens, bfloat16", replace(PROMPT, dtype="bfloat16"), "half_prompts", "device_warm"),
-    ("the same in float32", PROMPT, "prompts", "device_warm"),
-    ("a step on 16,384 keys, float16", step("float16", 16384), "split_keys", "device_cold"),
-    ("the same in float32", step("float32", 16384), "split_keys", "device_cold"),
+    ("prompt of 2,048 tokens, bfloat16", PROMPT, "half_prompts", "device_warm"),
+    ("the same in float32", replace(PROMPT, dtype="float32"), "prompts", "device_warm"),
+    ("a step on 16,384 keys, float16", HALF_DECODE, "split_keys", "device_cold"),
+    ("the same in float32", FLOAT_DECODE, "split_keys", "device_cold"),
     ("64 tokens, head dim 2048, float32", MAIN, "peers", "device_warm"),
 )
 
@@ -35,14 +33,12 @@ def costs(e: Evidence) -> Table:
     for words, problem, study, timer in CALLS:
         version = served(e, problem)
         own = e.time(version, study, timer, problem=problem)[problem]
-        peers = (peer for peer in e.study(study).versions("rope", peers=True) if right(e, study, problem, peer))
-        over = [e.speedup(version, peer, study, timer, problem=problem)[problem].value for peer in peers]
+        over = [rival.over.value for rival in rivals(e, problem, version, (study,), timer)]
         buffers = VERSIONS[version](problem, e.target).buffers
         extra = sum(math.prod(buffer.shape) * np.dtype(buffer.dtype.replace("bfloat", "float")).itemsize
                     for name, buffer in buffers.items() if name not in ("q", "k", "v", "out"))  # fmt: skip
         shown = number(own.value, digits=0 if own.value >= 10 else 1) if own else NOTHING
-        least = min((each for each in over if each == each), default=math.nan)
-        rows.append((words, shown, NOTHING if math.isnan(least) else factor(least), number(extra / 1e6, digits=1)))
+        rows.append((words, shown, factor(over[0]) if over else NOTHING, number(extra / 1e6, digits=1)))
     header = ("call", "µs", "others take", "extra MB")
     caption = (
         f"The GPU alone, {e.card}; steps read K and V from memory. All but the last are of a LLaMA layer: 32 heads on "

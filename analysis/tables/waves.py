@@ -17,10 +17,16 @@ def by_card(e: Evidence) -> Table:
         "NVIDIA's data sheets. Waves are computed; times were measured on the H200 and the H100 alone."
     )
     source = computed("from the compiler's report and the SMs of each card")
-    return Table(header, [_row(e, card) for card in CARDS], header[1:], caption, source=source)
+    own = [card for card in CARDS if (card.target, card.sms) == (e.target, e.gpu["sms"])]
+    cards = CARDS if own else (*CARDS, Card(e.card, e.target, int(e.gpu["sms"])))
+    marked = own or cards[-1:]
+    word = small("this book's card" if e.is_reference else "your card")
+    rows = [(lines(card.name, word * (card in marked)), *_row(e, card)) for card in cards]
+    return Table(header, rows, header[1:], caption, source=source)
 
 
 def _row(e: Evidence, card: Card) -> tuple[str, ...]:
+    """All cells but the first."""
     registers, an_sm = (
         [compiled(e, name, column, card.target) for name in (V7, SEPARATE)] for column in ("registers", "blocks_per_sm")
     )
@@ -33,7 +39,7 @@ def _row(e: Evidence, card: Card) -> tuple[str, ...]:
     v7_waves, others = (-(-LOG_BLOCKS // fits) for fits in (v7, separate))
     log = f"{v7_waves} wave{'s' * (v7_waves > 1)} each" if v7_waves == others else f"{v7_waves} / {others} waves"
     pairs = (f"{one} / {other}" for one, other in (registers, an_sm, (v7, separate)))
-    return (card.name, str(card.sms), *pairs, where, log)
+    return (str(card.sms), *pairs, where, log)
 
 
 def _heads(window: tuple[int, int]) -> str:
