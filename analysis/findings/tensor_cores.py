@@ -48,7 +48,7 @@ def idle(e: Evidence) -> Says:
     return numbers(warps=times(warps)), checks(*spills, barriers < 1, ties(alone), faster(warps))
 
 
-@finding("tensor-cores-mma", """That alone makes Phase 4 {mma:.1} as fast. The report predicts {said:.1f} times.""")
+@finding("tensor-cores-mma", """That alone makes it {mma:.1} as fast. The report predicts {said:.1f} times.""")
 def mma(e: Evidence) -> Says:
     mma = e.speedup(f"{PHASE4}_mma", over=PHASE4, study="ablation", hdim=HDIM)
     predicted = said("N406") / said("N469")
