@@ -14,8 +14,8 @@ from ..tables.table import Missing
 from .style import NARROW, PALETTE, Plot, canvas
 
 DARK, LIGHT, LATE, NONE = PALETTE[0], "#cfe0ee", PALETTE[1], "0.93"
-FREE = {"facecolor": "white", "edgecolor": "0.45", "hatch": "///", "lw": 0.8}
-BEHIND = {"fc": "white", "ec": "none", "pad": 1}  # a number
+FREE: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.45", "hatch": "///", "lw": 0.8}
+BEHIND: dict[str, Any] = {"fc": "white", "ec": "none", "pad": 1}  # a number
 FLOATS, BANKS = 8, 32  # floats of a sector; banks, each as wide as a word of four bytes
 ROWS, PADDING = 16, 2  # rows of a tile that are read at once, two words each; words behind a padded row
 

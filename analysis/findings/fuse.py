@@ -7,7 +7,7 @@ from kernels import Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.interval import TIE
-from ..measure.studies import FLASHINFER, FUSIONS, HALF_PEERS, HALF_ROPE, MAIN, NAIVE, ONE_GRAPH
+from ..measure.studies import FLASHINFER, FUSIONS, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH
 from ..models import fusion
 from ..models.advice import FEW_QUERIES, few_queries
 from ..models.rivals import Rival, rivals, served
@@ -111,7 +111,7 @@ def prompt(e: Evidence) -> Says:
     rival, over = fastest_other(e, PROMPT, "half_prompts")
     us = e.time("rope_prompt", "half_prompts", problem=PROMPT)
     return numbers(tokens=PROMPT.seq_q, us=us, other=over), checks(
-        served(e, PROMPT) == "rope_prompt", rival.version == HALF_ROPE[1], faster(over)
+        served(e, PROMPT) == "rope_prompt", rival.version == "torch_rope_half_cudnn", faster(over)
     )
 
 
