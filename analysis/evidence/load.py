@@ -95,11 +95,11 @@ class Record:
 
     @functools.cached_property
     def counts(self) -> Groups:
-        return _everywhere(COUNTS, "counts")
+        return everywhere(COUNTS, "counts")
 
     @functools.cached_property
     def resources(self) -> Groups:
-        return _everywhere(RESOURCES, "resources")
+        return everywhere(RESOURCES, "resources")
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
@@ -114,7 +114,7 @@ def _load(folder: Path, *states: Any) -> Record:
 
 
 @functools.cache
-def _everywhere(path: Path, table: str) -> Groups:
+def everywhere(path: Path, table: str) -> Groups:
     """The rows of a table that is the same on every machine; none where there is no such file."""
     return _grouped(read_table(path, table)) if path.exists() else {}
 

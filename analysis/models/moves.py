@@ -9,9 +9,10 @@ from kernels import Problem, version
 from kernels.checking.check import problems, supports
 from kernels.version import Launch, Plan, Version
 
-from ..evidence.current import current
+from ..evidence.current import outdated
+from ..evidence.load import everywhere
 from ..measure.studies import STUDIES
-from ..record.files import COUNTS, DataError, problem_of, read_records
+from ..record.files import COUNTS, DataError
 
 SEPARATE = {"sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 SCALAR = "sinusoidal_separate_scalar"
@@ -57,13 +58,12 @@ def example(of: Version) -> Plan:
 
 
 @functools.cache
-def _counts() -> Mapping[tuple[str, Problem], Mapping[int, Mapping[str, float]]]:
-    """What each launch does, by version and problem. Raises: DataError."""
-    found: dict[tuple[str, Problem], dict[int, dict[str, float]]] = {}
-    for row in current(read_records(COUNTS, "counts")) if COUNTS.exists() else ():
-        launches = found.setdefault((row["version"], problem_of(row)), {})
-        launches.setdefault(row["launch"], {})[row["counter"]] = row["value"]
-    return found
+def _counts(name: str, problem: Problem) -> Mapping[int, Mapping[str, float]]:
+    """What each launch of a call does; nothing where today's code is not counted. Raises: DataError."""
+    rows = everywhere(COUNTS, "counts").get(name, {}).get(problem)
+    if rows is None or outdated(rows).any():
+        return {}
+    return {launch: dict(zip(mine["counter"], mine["value"])) for launch, mine in rows.groupby("launch")}
 
 
 def plan_of(name: str, hdim: int) -> Plan:
@@ -71,7 +71,8 @@ def plan_of(name: str, hdim: int) -> Plan:
 
     Raises: KeyError for an unknown version, DataError where it is not counted at the head dim.
     """
-    taken = [p for each, p in _counts() if each == name and p.hdim == hdim and supports(version(name), p)]
+    counted = everywhere(COUNTS, "counts").get(name, {})
+    taken = [p for p in counted if p.hdim == hdim and _counts(name, p) and supports(version(name), p)]
     if not taken:
         raise DataError(f"{name!r} is not counted at head dim {hdim}")
     return version(name)(max(taken, key=lambda p: (p.heads, not p.causal, -p.rotary_dim)))
@@ -84,7 +85,7 @@ def _embedded(name: str, plan: Plan, place: int) -> float | None:
     its floating point additions, beyond those of the attention in the separate path that loads alike.
     """
     problem, launch = plan.problem, plan.launches[place]
-    counts = _counts().get((name, problem), {}).get(place)
+    counts = _counts(name, problem).get(place)
     if counts is None or problem.family not in EMBEDS:
         return None
     events = sum(counts.get(f"event.{event}", 0) for event in EMBEDS[problem.family])
@@ -93,13 +94,13 @@ def _embedded(name: str, plan: Plan, place: int) -> float | None:
     if events or "sin" not in launch.args:
         return None if launch.shape and not events else events / problem.hdim  # V8's cores mark rotations alone
     alike = SCALAR if version(name).scalar_loads else SEPARATE["sinusoidal"]
-    plain = _counts().get((alike, problem), {}).get(2, {}) if "v" in launch.args else {"inst.fp32": 0}
+    plain = _counts(alike, problem).get(2, {}) if "v" in launch.args else {"inst.fp32": 0}
     return (counts["inst.fp32"] - plain["inst.fp32"]) / problem.hdim if plain else None
 
 
 def work(name: str, problem: Problem) -> dict[str, float]:
     """What a call of a version does, as counted; nothing where it is not counted."""
-    launches = _counts().get((name, problem), {}).values()
+    launches = _counts(name, problem).values()
     if not launches:
         return {}
     return {what: sum(launch.get(each, 0.0) for launch in launches for each in parts) for what, parts in WORK.items()}
@@ -115,7 +116,7 @@ def moves(name: str, plan: Plan) -> list[Stage | None]:
             found.append(None)
             continue
         buffers = dict.fromkeys(arg for arg in step.args if isinstance(arg, str))
-        counts = _counts().get((name, problem), {}).get(place)
+        counts = _counts(name, problem).get(place)
         touched = {
             way: [each for each in buffers if counts is None or f"global.{way}.sectors.{each}" in counts]
             for way in ("read", "write")
