@@ -44,9 +44,8 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run, "compilers", compilers)
     for module in (run, workers):
         monkeypatch.setattr(module, "Worker", AtOnce)
-    monkeypatch.setattr(run, "identify", stub_work.identify)
-    for name in ("survey", "load_all", "check_all", "time_all"):
-        monkeypatch.setattr(run, name, getattr(stub_work, name))
+    for stub in stub_work.STUBS:
+        monkeypatch.setattr(run, stub.__name__, stub)
     monkeypatch.setattr(run, "tqdm", functools.partial(run.tqdm, disable=True))
     monkeypatch.setattr(stub_work, "_refusal", lambda version, problem: {})
     monkeypatch.setattr(run.preflight, "passes", lambda studies: True)
