@@ -13,7 +13,7 @@ from . import Says, checks, finding, numbers, slower
 
 
 @finding("use-speed", """We timed {all} shapes in float32 beside PyTorch and Triton. `rope_attention` is slower on
-{lost} of them.""")
+[{lost} of them](compare.html#beside-pytorch).""")
 def speed(e: Evidence) -> Says:
     found = Estimates({problem: rival.over for problem, rival in beside_op(e).items()}, "×")
     if not found:
