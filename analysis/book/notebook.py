@@ -54,37 +54,28 @@ def say(text: str) -> None:
     display(Markdown(text))
 
 
-def show(what: Plot | Table | Missing, e: Evidence) -> None:
-    """Save and show a figure, or show a table, or say what is missing for it."""
+_seen: Counter[str] = Counter()  # anchors of tables of this page
+
+
+def show(what: Plot | Table | Missing, e: Evidence, folded: str = "") -> None:
+    """Save and show a figure, or a table with how to cite it, or say what is missing for it.
+
+    A table may be `folded` below a line that says what it has. Of several with one name, the address of the second ends
+    in -2.
+    """
     if isinstance(what, Plot):
         where = saving.folder(e.slug)
         saving.save(what, where)
         display(HTML(saving.to_html(what, where)))
     elif isinstance(what, Table) and what.rows:
-        display(HTML(_cited(what, e)))
+        anchor = what.anchor()
+        _seen[anchor] += 1
+        here = anchor if _seen[anchor] == 1 else f"{anchor}-{_seen[anchor]}"
+        display(HTML(citing.table(what, measured(e, "log"), here, folded)))
     elif isinstance(what, Table) and what.caption:
         say(what.caption)
     else:
         say((what if isinstance(what, Missing) else Missing()).text(e.card))
-
-
-def fold(summary: str, what: Table | Missing, e: Evidence) -> None:
-    """`show` a table folded below a line that says what it has; what is missing is said openly."""
-    if isinstance(what, Table) and what.rows:
-        display(HTML(_cited(what, e, summary)))
-    else:
-        show(what, e)
-
-
-_seen: Counter[str] = Counter()  # anchors of this page
-
-
-def _cited(table: Table, e: Evidence, summary: str = "") -> str:
-    """A table with how to cite it; of several with one name, the address of the second ends in -2."""
-    anchor = table.anchor()
-    _seen[anchor] += 1
-    here = anchor if _seen[anchor] == 1 else f"{anchor}-{_seen[anchor]}"
-    return citing.table(table, measured(e, "log"), here, summary)
 
 
 def stale_words(*studies: Study) -> str:
