@@ -65,7 +65,7 @@ def registers(e: Evidence) -> Says:
 @finding("tensor-cores-ahead", """The second step puts the other product there too, and is {both:.1} as fast as the
 first. The third copies tiles ahead of their use, and gains {ahead:faster}. It is the best at this shape, {cudnn:.1} as
 fast as cuDNN. The last step uses `wgmma`, Hopper's own instruction, and is slower: its large blocks are too few for the
-card. With {tokens:,} tokens it makes the kernel {long:.1} as fast, about level with cuDNN.""")
+card. With {tokens:,} tokens it is {long:.1} as fast as the third, about level with cuDNN.""")
 def ahead(e: Evidence) -> Says:
     pairs = ((BOTH, SCORES), (AHEAD, BOTH), (AHEAD, CUDNN), (WGMMA, AHEAD, LONG))
     both, gain, cudnn, long = (step(e, *asked) for asked in pairs)

@@ -48,8 +48,8 @@ def fit(e: Evidence) -> Says:
     )
 
 
-@finding("wave-step", """The one head that brings their second wave makes separate kernels {separate:.1} as slow. V7,
-still in its first wave, takes {v7:faster} longer.""")
+@finding("wave-step", """With the one head more that brings a second wave, separate kernels take {separate:.1} as long.
+V7, still in its first wave, takes {v7:faster} longer.""")
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
     return numbers(separate=times(separate.at(HDIM)), v7=v7.at(HDIM)), checks(faster(separate), separate > v7)
