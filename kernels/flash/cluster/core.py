@@ -7,9 +7,10 @@ kernels/flash/README.md draws it. A phase is a device function that `wgmma` or `
 from collections import namedtuple
 from typing import Any
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ...device.asm import cp_async_commit, cp_async_wait_but_one
+from ...device.cint import cint
 from ...device.cluster import cluster_wait
 from ..tiles import launch_dependents, wait_for_launch
 from .embedding import Embedding
@@ -62,7 +63,7 @@ def make_kernel(shape: Any, embedding: Embedding, phases: Phases, name: str) -> 
         scope = Scope(table, last_key, totals, sizes)
         if splits:
             launch_dependents()
-        dims = Slice(tile.first_dim, uint32(0))
+        dims = Slice(tile.first_dim, cint(0))
         query = cuda.local.array(query_floats, float32)
         query_dims = cuda.local.array(query_dim_floats, float32)
         key_dims = cuda.local.array(key_dim_floats, float32)
@@ -71,7 +72,7 @@ def make_kernel(shape: Any, embedding: Embedding, phases: Phases, name: str) -> 
         if not stored:
             copy_keys(shared, k_rows, dims, sizes)
             cp_async_commit()
-        start_exchange(shared, thread.tid == uint32(starter), thread.owned)
+        start_exchange(shared, thread.tid == starter, thread.owned)
         stage(shared, query, query_dims, tile, scope, thread)
         if stored:
             wait_for_launch()
@@ -84,9 +85,9 @@ def make_kernel(shape: Any, embedding: Embedding, phases: Phases, name: str) -> 
         rows = cuda.local.array(row_floats, float32)
         begin(rows, sizes.seq_k)
 
-        phase, start, more = uint32(0), first_key, True  # the phase of the mbarriers
+        phase, start, more = cint(0), first_key, True  # the phase of the mbarriers
         while more:
-            first_tile, next_start = start == first_key, uint32(start + uint32(tile_keys))
+            first_tile, next_start = start == first_key, start + tile_keys
             more = next_start < last_key
             embed(shared, key_dims, tile, scope, thread, start)
             cuda.syncthreads()
@@ -113,7 +114,7 @@ def make_kernel(shape: Any, embedding: Embedding, phases: Phases, name: str) -> 
             cp_async_wait_but_one()
             cuda.syncthreads()
             await_weights(shared, thread.tid, phase, more)
-            phase ^= uint32(1)
+            phase ^= 1
             fence()
             weigh(shared, output, thread, dims)
             start = next_start

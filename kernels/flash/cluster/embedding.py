@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ...constants import MUST_BE, require
+from ...device.cint import cint
 from ...device.vector import advance, ld2, ld4, make_float4
 from ...planning import require_raw_keys
 from ...version import Problem
@@ -66,13 +67,13 @@ def halves_of(dim, more, embedded_dim, hdim):
     After the embedded dims nothing is paired, and the two halves of 32 (or 8) consecutive dims take the place of pairs.
     `more`, a multiple of 32, is a separate argument so that the groups of a thread share the rest of the computation.
     """
-    together = uint32(32) if (embedded_dim | hdim) % uint32(32) == 0 else uint32(8)
-    inside = uint32(dim & uint32(together - uint32(1)))
-    embedded = uint32(dim + more) < embedded_dim
-    low = uint32(dim // uint32(2) + more // uint32(2))
+    together = cint(32) if (embedded_dim | hdim) % 32 == 0 else cint(8)
+    inside = dim & together - 1
+    embedded = dim + more < embedded_dim
+    low = dim // 2 + more // 2
     if not embedded:
-        low = uint32(uint32(dim - inside + inside // uint32(2)) + more)
-    return low, uint32(low + (embedded_dim if embedded else together) // uint32(2))
+        low = dim - inside + inside // 2 + more
+    return low, low + (embedded_dim if embedded else together) // 2
 
 
 def loader_of(half_split: bool) -> Any:
@@ -84,7 +85,7 @@ def loader_of(half_split: bool) -> Any:
     @cuda.jit(device=True)
     def load(row, dim, more, there, embedded_dim, hdim):
         x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-        if there and uint32(dim + more) < hdim:
+        if there and dim + more < hdim:
             if half_split:
                 low, high = halves_of(dim, more, embedded_dim, hdim)
                 (x0, x1), (y0, y1) = ld2(row, low), ld2(row, high)

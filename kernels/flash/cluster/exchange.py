@@ -6,7 +6,7 @@ weights go to all blocks. In a cluster of one block both stay in its shared memo
 
 from collections import namedtuple
 
-from numba import cuda, uint32
+from numba import cuda
 
 from ...device.cluster import (
     barrier_expect,
@@ -34,8 +34,8 @@ def exchange(cluster: int, arrived: int, row_bytes: int, weights_bytes: int) -> 
 
     row_bytes: what the owner of a row receives per tile. weights_bytes: what every block receives per tile.
     """
-    parts_arrived, weights_arrived = uint32(arrived), uint32(arrived + BARRIER)
-    bytes_of_row, bytes_of_weights = uint32(row_bytes), uint32(weights_bytes)
+    parts_arrived, weights_arrived = arrived, arrived + BARRIER
+    bytes_of_row, bytes_of_weights = row_bytes, weights_bytes
 
     @cuda.jit(device=True)
     def start(shared, first, owned):

@@ -7,9 +7,10 @@ keys the first and the last change places, so that tiles that share keys run tog
 from collections import namedtuple
 from typing import Any
 
-from numba import cuda, int32, types, uint32, uint64
+from numba import cuda, types, uint64
 
 from ...constants import FLOATS, UINT
+from ...device.cint import CINT, cint
 from ...device.cluster import cluster_rank
 from ...device.rows import quotient, rows_of
 from ...device.vector import advance
@@ -21,7 +22,7 @@ Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_q
 
 # `reciprocal` is that of `kv_heads`; the first `embedded_dim` dims are embedded; query i stands at `q_offset` + i.
 Sizes = namedtuple("Sizes", "kv_heads reciprocal seq_q seq_k hdim embedded_dim q_offset causal softmax_scale")
-SIZES = types.NamedTuple((*(types.uint32,) * 6, types.int32, types.uint32, types.float32), Sizes)
+SIZES = types.NamedTuple((*(CINT,) * 8, types.float32), Sizes)
 
 # Of keys that are split: where the totals of rows go, the keys of a part, and the rows of all heads.
 Parts = namedtuple("Parts", "totals keys rows")
@@ -40,27 +41,27 @@ def tile_of_block(cluster: int, queries: int, heads_last: bool = False, splits: 
 
     @cuda.jit(device=True)
     def tile(sizes):
-        rank = uint32(0)
+        rank = cint(0)
         if cluster > 1:
             rank = cluster_rank()
-        shared_head, index = uint32(uint32(cuda.blockIdx.x) // uint32(cluster)), uint32(cuda.blockIdx.z)
-        tiles = uint32(cuda.gridDim.z)
+        shared_head, index = cint(cuda.blockIdx.x) // cluster, cint(cuda.blockIdx.z)
+        tiles = cint(cuda.gridDim.z)
         if heads_last:
             shared_head, index = index, shared_head
-            tiles = uint32(uint32(cuda.gridDim.x) // uint32(cluster))
-        split = uint32(0)
+            tiles = cint(cuda.gridDim.x) // cluster
+        split = cint(0)
         if splits:
-            tiles = uint32((sizes.seq_q + uint32(queries - 1)) // uint32(queries))
-            split = uint32(index // tiles)
-            index = uint32(index - split * tiles)
+            tiles = (sizes.seq_q + queries - 1) // queries
+            split = index // tiles
+            index = index - split * tiles
         batch = quotient(shared_head, sizes.kv_heads, sizes.reciprocal)
-        kv_head = uint32(shared_head - batch * sizes.kv_heads)
-        head = uint32(kv_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
-        bias_head = uint32(shared_head * uint32(cuda.gridDim.y) + uint32(cuda.blockIdx.y))
+        kv_head = shared_head - batch * sizes.kv_heads
+        head = kv_head * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
+        bias_head = shared_head * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
         # the last queries first: with a mask they attend to the most keys
-        first_query = uint32((tiles - index - uint32(1)) * uint32(queries))
-        query_count = uint32(min(uint32(queries), uint32(sizes.seq_q - first_query)))
-        first_dim = uint32(rank * uint32(GROUP))
+        first_query = (tiles - index - 1) * queries
+        query_count = min(queries, sizes.seq_q - first_query)
+        first_dim = rank * GROUP
         return Tile(rank, batch, kv_head, head, shared_head, bias_head, first_query, query_count, first_dim, split)
 
     return tile
@@ -71,8 +72,8 @@ def tensors_of(tile, q, k, v, out, last_key):
     """The tile of q, the rows of a head of k and v up to `last_key`, and the tile of out."""
     q_tile = rows_of(q, tile.batch, tile.head, tile.first_query)
     out_tile = rows_of(out, tile.batch, tile.head, tile.first_query)
-    k_head = rows_of(k, tile.batch, tile.kv_head, uint32(0))
-    v_head = rows_of(v, tile.batch, tile.kv_head, uint32(0))
+    k_head = rows_of(k, tile.batch, tile.kv_head, cint(0))
+    v_head = rows_of(v, tile.batch, tile.kv_head, cint(0))
     q_rows, out_rows = Source(q_tile, q.row, tile.query_count), Source(out_tile, out.row, tile.query_count)
     return q_rows, Source(k_head, k.row, last_key), Source(v_head, v.row, last_key), out_rows
 
@@ -80,14 +81,14 @@ def tensors_of(tile, q, k, v, out, last_key):
 @cuda.jit(device=True)
 def rows_from(rows, first):
     """The rows from `first` on."""
-    return Source(advance(rows.data, uint64(first) * uint64(rows.pitch)), rows.pitch, uint32(rows.count - first))
+    return Source(advance(rows.data, uint64(first) * uint64(rows.pitch)), rows.pitch, rows.count - first)
 
 
 @cuda.jit(device=True)
 def visible_keys(tile, sizes):
     """Keys that any query of the tile attends to."""
-    if sizes.causal:
-        return uint32(min(sizes.seq_k, uint32(sizes.q_offset + int32(tile.first_query + tile.query_count))))
+    if sizes.causal != 0:
+        return min(sizes.seq_k, sizes.q_offset + tile.first_query + tile.query_count)
     return sizes.seq_k
 
 
@@ -100,22 +101,22 @@ def split_of(splits: bool) -> tuple[Any, Any]:
 
     @cuda.jit(device=True)
     def all_keys(tile, parts, sizes):
-        return uint32(0), visible_keys(tile, sizes)
+        return cint(0), visible_keys(tile, sizes)
 
     @cuda.jit(device=True)
     def whole_result(tile, out, parts, sizes):
-        return out, uint32(0)
+        return out, cint(0)
 
     @cuda.jit(device=True)
     def keys_of_part(tile, parts, sizes):
         visible = visible_keys(tile, sizes)
-        first = uint32(min(uint32(tile.split * parts.keys), visible))
-        return first, uint32(min(uint32(first + parts.keys), visible))
+        first = min(tile.split * parts.keys, visible)
+        return first, min(first + parts.keys, visible)
 
     @cuda.jit(device=True)
     def part_of_result(tile, out, parts, sizes):
         before = uint64(tile.split) * uint64(parts.rows)
-        row = before + uint64(uint32(tile.bias_head * sizes.seq_q + tile.first_query))
+        row = before + uint64(tile.bias_head * sizes.seq_q + tile.first_query)
         part = Source(advance(out.data, before * uint64(sizes.hdim)), out.pitch, out.count)
         return part, advance(parts.totals, uint64(2) * row)
 
@@ -125,6 +126,6 @@ def split_of(splits: bool) -> tuple[Any, Any]:
 @cuda.jit(device=True)
 def visible_to(tile, row, last_key, sizes):
     """Of these keys, those that row `row` of the tile attends to."""
-    if sizes.causal:
-        return uint32(min(last_key, uint32(sizes.q_offset + int32(tile.first_query + row) + int32(1))))
+    if sizes.causal != 0:
+        return min(last_key, sizes.q_offset + tile.first_query + row + 1)
     return last_key

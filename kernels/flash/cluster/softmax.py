@@ -13,7 +13,7 @@ of the weight, each of the others would be rounded away.
 import math
 from typing import Any
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32, int32
 from numba.cuda import libdevice
 
 from ...device.asm import exp2
@@ -128,7 +128,7 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
     row sum, and what the sum's rounding lost is kept.
     """
     cluster, queries, rows_of_block, per_lane = shape.cluster, shape.queries, shape.rows, shape.keys_per_lane
-    rescale_at, warps, per_warp = uint32(shape.layout["rescale"]), shape.threads // 32, shape.rows_of_warp
+    rescale_at, warps, per_warp = shape.layout["rescale"], shape.threads // 32, shape.rows_of_warp
     all_rows, tile_keys = cluster * rows_of_block == queries and rows_of_block % warps == 0, shape.keys
     sum_lanes, raise_ceiling, finish_sums = sums_over_lanes(per_warp, tile_keys)
     lane_scores = per_warp * per_lane
@@ -138,15 +138,15 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
         for i in range(per_warp):
             rows[ROW_MAX, i] = LOWEST
             rows[ROW_SUM, i], rows[ROW_LOST, i] = float32(0.0), float32(0.0)
-            rows[CEILING, i] = greatest_weight(min(seq_k, uint32(tile_keys)) if adapts else seq_k)
+            rows[CEILING, i] = greatest_weight(min(seq_k, tile_keys) if adapts else seq_k)
             rows[CHANGE, i] = float32(1.0)
 
     @cuda.jit(device=True)
     def owned_row(warp_id, i, rank):
         """Row `i` of a warp: its number in the block and in the tile, and whether there is one."""
-        own = uint32(warp_id + uint32(i * warps))
-        row = uint32(rank * uint32(rows_of_block) + own)
-        return own, row, all_rows or (own < uint32(rows_of_block) and row < uint32(queries))
+        own = warp_id + i * warps
+        row = rank * rows_of_block + own
+        return own, row, all_rows or (own < rows_of_block and row < queries)
 
     @cuda.jit(device=True)
     def add_row(rows, i, correction, tile_sum):
@@ -168,7 +168,7 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
         for i in range(per_warp):
             _, row, there = owned_row(thread.warp_id, i, tile.rank)
             if thread.lane_id == 0 and there and row < tile.query_count:
-                st2(scope.totals, uint32(uint32(2) * row), rows[ROW_MAX, i] * LOG2_E, rows[ROW_SUM, i])
+                st2(scope.totals, 2 * row, rows[ROW_MAX, i] * LOG2_E, rows[ROW_SUM, i])
             rows[ROW_SUM, i] = float32(1.0)
 
     finish = store_totals if shape.splits else finish_rows
@@ -207,8 +207,8 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
             finish(rows, tile, scope, thread)
         for i in range(per_warp):
             own, row, there = owned_row(warp_id, i, tile.rank)
-            if lane_id < uint32(cluster) and there:
-                send_factors(shared, uint32(rescale_at + uint32(2) * row), lane_id, correction[i], rows[ROW_SUM, i])
+            if lane_id < cluster and there:
+                send_factors(shared, rescale_at + 2 * row, lane_id, correction[i], rows[ROW_SUM, i])
         if adapts and more:
             raise_ceiling(rows)
 

@@ -7,9 +7,10 @@ import functools
 from collections import namedtuple
 from typing import Any
 
-from numba import cuda, uint32
+from numba import cuda
 
 from ....device.asm import cp_async_wait
+from ....device.cint import cint
 from ....device.rows import ROWS
 from ....device.vector import advance, make_float4, st4
 from ....limits import EMULATED_TARGET
@@ -44,18 +45,18 @@ def thread_of(shape: Shape) -> Any:
 
     @cuda.jit(device=True)
     def thread(rank):
-        tid = uint32(cuda.threadIdx.x)
-        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
-        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
-        first_row, column, copied_dim = place(uint32(rank * uint32(GROUP)))
-        top = uint32(warp_id % uint32(warps_m) * uint32(16))
-        left = uint32(warp_id // uint32(warps_m) % uint32(warps_n) * uint32(8 * columns))
-        slot = uint32(rank * uint32(warps_k) + warp_id // uint32(warps_m * warps_n))
-        first_step = uint32(warp_id // uint32(warps_m * warps_n) * uint32(STEP))
-        panel = warp_id // uint32(warps_m)
+        tid = cint(cuda.threadIdx.x)
+        warp_id, lane_id = tid // 32, tid % 32
+        lane_row, member = lane_id // 4, lane_id % 4
+        first_row, column, copied_dim = place(rank * GROUP)
+        top = warp_id % warps_m * 16
+        left = warp_id // warps_m % warps_n * (8 * columns)
+        slot = rank * warps_k + warp_id // (warps_m * warps_n)
+        first_step = warp_id // (warps_m * warps_n) * STEP
+        panel = warp_id // warps_m
         return Thread(
             tid, warp_id, lane_id, lane_row, member, first_row, column, copied_dim, top, left, slot,
-            first_step, panel, uint32(rows),
+            first_step, panel, rows,
         )  # fmt: skip
 
     return thread
@@ -63,19 +64,19 @@ def thread_of(shape: Shape) -> Any:
 
 def parts_of(shape: Shape, sends: Exchange) -> Any:
     """A device function that sends a warp's parts of scores to the blocks that own their rows."""
-    columns, rows, keys, parts_at = shape.columns, shape.rows, shape.keys, uint32(shape.layout["parts"])
+    columns, rows, keys, parts_at = shape.columns, shape.rows, shape.keys, shape.layout["parts"]
     send_part, low = sends.send_part, 4 * columns
 
     @cuda.jit(device=True)
     def send(shared, scores, thread):
         for j in range(columns):
             for half in range(2):
-                row = uint32(thread.top + uint32(8 * half) + thread.lane_row)
-                at = uint32((thread.slot * uint32(rows) + row % uint32(rows)) * uint32(keys))
-                at = uint32(parts_at + at + thread.left + uint32(8 * j) + uint32(2) * thread.member)
+                row = thread.top + 8 * half + thread.lane_row
+                at = (thread.slot * rows + row % rows) * keys
+                at = parts_at + at + thread.left + 8 * j + 2 * thread.member
                 x = scores[low + 4 * j + 2 * half] + scores[4 * j + 2 * half]
                 y = scores[low + 4 * j + 2 * half + 1] + scores[4 * j + 2 * half + 1]
-                send_part(shared, at, row // uint32(rows), x, y)
+                send_part(shared, at, row // rows, x, y)
 
     return send
 
@@ -83,24 +84,24 @@ def parts_of(shape: Shape, sends: Exchange) -> Any:
 def output_of(shape: Shape) -> Any:
     """A device function that stores the output of a warp, divided by the row sums."""
     panels, groups, warps_d, span = shape.panels, shape.groups, shape.warps_d, GROUP * shape.cluster
-    rescale_at = uint32(shape.layout["rescale"])
+    rescale_at = shape.layout["rescale"]
 
     @cuda.jit(device=True)
     def store(shared, acc, out, thread, dims, sizes):
         hdim = sizes.hdim
         for half in range(2):
-            row = uint32(thread.top + uint32(8 * half) + thread.lane_row)
+            row = thread.top + 8 * half + thread.lane_row
             if row < out.count:
-                by = shared[rescale_at + uint32(2) * row + uint32(1)]
+                by = shared[rescale_at + 2 * row + 1]
                 out_row = advance(out.data, row * out.pitch)
                 for p in range(panels):
-                    group = uint32(thread.panel + uint32(p * warps_d))
-                    dim = uint32(group * uint32(span) + dims.first_dim + uint32(8) * thread.member)
+                    group = thread.panel + p * warps_d
+                    dim = group * span + dims.first_dim + 8 * thread.member
                     for side in range(2):
-                        if group < uint32(groups) and dim + uint32(4 * side) < hdim:
+                        if group < groups and dim + 4 * side < hdim:
                             i = 16 * p + 2 * half + side
                             x = make_float4(acc[i] * by, acc[i + 4] * by, acc[i + 8] * by, acc[i + 12] * by)
-                            st4(out_row, dim + uint32(4 * side), x)
+                            st4(out_row, dim + 4 * side, x)
 
     return store
 
@@ -119,7 +120,7 @@ def phases_of(shape: Shape, embedding: Embedding) -> Phases:
     @cuda.jit(device=True)
     def load(shared, query, query_dims, dim_values, queries, tile, scope, thread):
         """Copies of Q and K; meanwhile what all positions share, of the first dims that a thread embeds."""
-        sizes, dims = scope.sizes, Slice(tile.first_dim, uint32(0))
+        sizes, dims = scope.sizes, Slice(tile.first_dim, cint(0))
         if embeds and thread.copied_dim < sizes.embedded_dim:
             x = per_dim(scope.table, thread.copied_dim)
             dim_values[0], dim_values[1], dim_values[2], dim_values[3] = x.x, x.y, x.z, x.w

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32
 
 from ....device.asm import cp_async2_or_zero, cp_async4_or_zero, cp_async_wait
+from ....device.cint import cint
 from ....device.vector import advance, ld4, make_float4, st4
 from ..embedding import Embedding, halves_of
 from ..shape import COPIERS, GROUP
@@ -17,17 +18,17 @@ def place_of(shape: Shape) -> Any:
 
     @cuda.jit(device=True)
     def place(first_dim):
-        tid = uint32(cuda.threadIdx.x)
-        sharer, lane_dim = uint32(tid // uint32(COPIERS * rows_per_pass)), uint32(tid % uint32(COPIERS) * uint32(4))
-        row, column = uint32(tid // uint32(COPIERS) % uint32(rows_per_pass)), uint32(lane_dim + sharer * uint32(GROUP))
-        return row, column, uint32(first_dim + lane_dim + sharer * uint32(span))
+        tid = cint(cuda.threadIdx.x)
+        sharer, lane_dim = tid // (COPIERS * rows_per_pass), tid % COPIERS * 4
+        row, column = tid // COPIERS % rows_per_pass, lane_dim + sharer * GROUP
+        return row, column, first_dim + lane_dim + sharer * span
 
     return place
 
 
 def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool) -> Any:
     """A device function that starts to copy `count` rows of a slice to shared memory, `pitch` floats apart."""
-    place, groups, rows_per_pass, sharers = uint32(shape.layout[name]), shape.groups, shape.rows_per_pass, shape.sharers
+    place, groups, rows_per_pass, sharers = shape.layout[name], shape.groups, shape.rows_per_pass, shape.sharers
     span, copied_by = GROUP * shape.cluster, place_of(shape)  # dims from one group of a slice to the next
 
     @cuda.jit(device=True)
@@ -37,19 +38,19 @@ def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool) -> Any
         """
         first_row, column, copied_dim = copied_by(dims.first_dim)
         for i in range(-(-count // rows_per_pass)):
-            row = uint32(first_row + uint32(i * rows_per_pass))
-            if count % rows_per_pass == 0 or row < uint32(count):
-                to = uint32(place + row * pitch + column)
-                row_start = advance(source.data, uint32(row * source.pitch))
+            row = first_row + i * rows_per_pass
+            if count % rows_per_pass == 0 or row < count:
+                to = place + row * pitch + column
+                row_start = advance(source.data, row * source.pitch)
                 if not halves:
                     row_start = advance(row_start, copied_dim)
                 for group in range(0, groups, sharers):
-                    at, more = uint32(to + uint32(group * GROUP)), uint32(group * span)
-                    there = row < source.count and uint32(copied_dim + more) < sizes.hdim
+                    at, more = to + group * GROUP, group * span
+                    there = row < source.count and copied_dim + more < sizes.hdim
                     if halves:
                         low, high = halves_of(copied_dim, more, sizes.embedded_dim, sizes.hdim)
                         cp_async2_or_zero(shared, at, row_start, low, there)
-                        cp_async2_or_zero(shared, at + uint32(2), row_start, high, there)
+                        cp_async2_or_zero(shared, at + 2, row_start, high, there)
                     else:
                         cp_async4_or_zero(shared, at, row_start, more, there)
 
@@ -60,7 +61,7 @@ def copiers(shape: Shape, half_split: bool) -> tuple[Any, Any, Any]:
     """copy_query, copy_keys, copy_values: asynchronous. Rows of Q and K are `width` + 16 floats apart, those of V
     `width` + 4.
     """
-    stride, v_stride = uint32(shape.width + 16), uint32(shape.width + 4)
+    stride, v_stride = shape.width + 16, shape.width + 4
     return (
         copier(shape, "query", stride, shape.queries, half_split),
         copier(shape, "keys", stride, shape.keys, half_split),
@@ -78,13 +79,13 @@ def values_of(shape: Shape, embedding: Embedding, first: int) -> Any:
     @cuda.jit(device=True)
     def compute(values, table, first_position, count, known, first_row, dim, dim_values, hdim):
         for i in range(passes):
-            row = uint32(first_row + uint32(i * rows_per_pass))
+            row = first_row + i * rows_per_pass
             if row < count:
                 j, k = 8 * i, 8 * i + first
                 if first > 0 and row < known:
                     s, t, u, v = values[j], values[j + 1], values[j + 2], values[j + 3]
                 else:
-                    s, t, u, v = per_position(table, first_position + int32(row), dim, dim_values, hdim)
+                    s, t, u, v = per_position(table, first_position + row, dim, dim_values, hdim)
                 values[k], values[k + 1], values[k + 2], values[k + 3] = s, t, u, v
 
     return compute
@@ -92,16 +93,16 @@ def values_of(shape: Shape, embedding: Embedding, first: int) -> Any:
 
 def embedder(shape: Shape, embedding: Embedding, name: str, first: int) -> Any:
     """A device function that embeds a thread's rows in place, with the values from `values[first]` on."""
-    place, stride, rows_per_pass = uint32(shape.layout[name]), uint32(shape.width + 16), shape.rows_per_pass
+    place, stride, rows_per_pass = shape.layout[name], shape.width + 16, shape.rows_per_pass
     passes = shape.passes
     apply, half_split = embedding.apply, embedding.half_split
 
     @cuda.jit(device=True)
     def embed(shared, values, count, first_row, column):
         for i in range(passes):
-            row = uint32(first_row + uint32(i * rows_per_pass))
+            row = first_row + i * rows_per_pass
             if row < count:
-                at = uint32(place + row * stride + column)
+                at = place + row * stride + column
                 j = 8 * i + first
                 x = ld4(shared, at)
                 if half_split:
@@ -127,18 +128,18 @@ def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
         """Embed what a thread has copied of a tile of K, and with the first tile of Q; waits for the copies."""
         values = cuda.local.array(embedded_floats, float32)
         next_values = make_float4(dim_values[0], dim_values[1], dim_values[2], dim_values[3])
-        table, sizes, first_tile, nothing = scope.table, scope.sizes, start == 0, uint32(0)
-        key_count, first_row = uint32(min(uint32(keys), uint32(scope.last_key - start))), thread.first_row
-        first_position = int32(sizes.q_offset + int32(tile.first_query))
+        table, sizes, first_tile, nothing = scope.table, scope.sizes, start == 0, cint(0)
+        key_count, first_row = min(keys, scope.last_key - start), thread.first_row
+        first_position = sizes.q_offset + tile.first_query
         known = key_count if embeds_keys and first_position == 0 else nothing  # rows whose positions are those of K
         other, dim = thread.column, thread.copied_dim
-        while other < uint32(width) and dim < sizes.embedded_dim:
+        while other < width and dim < sizes.embedded_dim:
             now = next_values
-            next_dim = uint32(dim + uint32(sharers * span))
+            next_dim = dim + sharers * span
             if next_dim < sizes.embedded_dim:
                 next_values = per_dim(table, next_dim)
             if embeds_keys:
-                key_values(values, table, int32(start), key_count, nothing, first_row, dim, now, sizes.hdim)
+                key_values(values, table, start, key_count, nothing, first_row, dim, now, sizes.hdim)
             if embeds_query and first_tile:
                 query_values(values, table, first_position, tile.query_count, known, first_row, dim, now, sizes.hdim)
             cp_async_wait()  # waits in the first iteration only
@@ -146,7 +147,7 @@ def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
                 embed_keys(shared, values, key_count, first_row, other)
             if embeds_query and first_tile:
                 embed_query(shared, values, tile.query_count, first_row, other)
-            other = uint32(other + uint32(sharers * GROUP))
+            other = other + sharers * GROUP
             dim = next_dim
 
     return embed_tile
@@ -156,16 +157,16 @@ def scaler(shape: Shape) -> Any:
     """A device function that multiplies a thread's part of Q by the scale, so that no score overflows that would not
     overflow when it is scaled later.
     """
-    query_at, stride, groups = uint32(shape.layout["query"]), uint32(shape.width + 16), shape.groups
+    query_at, stride, groups = shape.layout["query"], shape.width + 16, shape.groups
     queries, rows_per_pass, sharers = shape.queries, shape.rows_per_pass, shape.sharers
 
     @cuda.jit(device=True)
     def scale_query(shared, scale, count, thread):
         for i in range(-(-queries // rows_per_pass)):
-            row = uint32(thread.first_row + uint32(i * rows_per_pass))
+            row = thread.first_row + i * rows_per_pass
             if row < count:
                 for group in range(0, groups, sharers):
-                    at = uint32(query_at + row * stride + thread.column + uint32(group * GROUP))
+                    at = query_at + row * stride + thread.column + group * GROUP
                     x = ld4(shared, at)
                     st4(shared, at, make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale))
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ....device.asm import mma_m16n8k8_tf32
+from ....device.cint import cint
 from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
 from ....device.vector import ld2, ld4
 from ..repeat import repeat
@@ -46,7 +47,7 @@ def multiplier(count: int) -> Any:
 
 def scores_by_products(shape: Shape) -> Any:
     """score(shared, scores, key_dims, scope, thread, dims, start): the products of a warp's dims of Q and K."""
-    query_at, keys_at, stride = uint32(shape.layout["query"]), uint32(shape.layout["keys"]), uint32(shape.width + 16)
+    query_at, keys_at, stride = shape.layout["query"], shape.layout["keys"], shape.width + 16
     columns, width, warps_k, times_keys = shape.columns, shape.width, shape.warps_k, multiplier(shape.columns)
     fragment = 4 * columns
     unroll = next(n for n in (4, 2, 1) if n == 1 or width % (STEP * warps_k * n) == 0)
@@ -54,15 +55,15 @@ def scores_by_products(shape: Shape) -> Any:
     @cuda.jit(device=True)
     def score_step(i, shared, scores, thread, first_dim):
         """Add the products of 16 dims to a warp's scores: small ones to the first half, large ones to the second."""
-        lane_row, member, dim = thread.lane_row, thread.member, uint32(first_dim + uint32(i * STEP * warps_k))
-        at = uint32(query_at + (thread.top + lane_row) * stride + dim + uint32(4) * member)
+        lane_row, member, dim = thread.lane_row, thread.member, first_dim + i * STEP * warps_k
+        at = query_at + (thread.top + lane_row) * stride + dim + 4 * member
         upper = ld4(shared, at)
-        lower = ld4(shared, at + uint32(8) * stride)
+        lower = ld4(shared, at + 8 * stride)
         bh = cuda.local.array(fragment, float32)
         bl = cuda.local.array(fragment, float32)
         large = cuda.local.array(fragment, float32)
         for j in range(columns):
-            at = uint32(keys_at + (thread.left + uint32(8 * j) + lane_row) * stride + dim + uint32(4) * member)
+            at = keys_at + (thread.left + 8 * j + lane_row) * stride + dim + 4 * member
             x = ld4(shared, at)
             bh[4 * j], bh[4 * j + 1], bh[4 * j + 2], bh[4 * j + 3] = x.x, x.y, x.z, x.w
         for i in range(fragment):
@@ -85,35 +86,35 @@ def scores_by_products(shape: Shape) -> Any:
     def score(shared, scores, key_dims, scope, thread, dims, start):
         """A warp's part of the scores of a tile, of every `warps_k`-th step of dims."""
         dim = thread.first_step
-        while dim < uint32(width):
+        while dim < width:
             score_steps(shared, scores, thread, dim)
-            dim = uint32(dim + uint32(STEP * warps_k * unroll))
+            dim = dim + STEP * warps_k * unroll
 
     return score
 
 
 def output_by_products(shape: Shape) -> Any:
     """weigh(shared, output, thread, dims): rescale a warp's output and add weights times values."""
-    values_at, weights_at, rescale_at = (uint32(shape.layout[name]) for name in ("values", "weights", "rescale"))
-    keys, v_stride, w_stride = shape.keys, uint32(shape.width + 4), uint32(shape.keys + 8)
+    values_at, weights_at, rescale_at = (shape.layout[name] for name in ("values", "weights", "rescale"))
+    keys, v_stride, w_stride = shape.keys, shape.width + 4, shape.keys + 8
     groups, warps_d, times_values = shape.groups, shape.warps_d, multiplier(4)
     unroll = 1 if keys % (2 * STEP) else 2
 
     @cuda.jit(device=True)
     def weigh_step(i, shared, acc, p, group, thread, first_key):
         """Add weights times values of 16 keys to panel `p` of this warp's output."""
-        top, lane_row, member, key = thread.top, thread.lane_row, thread.member, uint32(first_key + uint32(i * STEP))
-        at = uint32(values_at + (key + uint32(2) * member) * v_stride)
-        at = uint32(at + group * uint32(GROUP) + uint32(4) * lane_row)
+        top, lane_row, member, key = thread.top, thread.lane_row, thread.member, first_key + i * STEP
+        at = values_at + (key + 2 * member) * v_stride
+        at = at + group * GROUP + 4 * lane_row
         v0 = ld4(shared, at)
         v1 = ld4(shared, at + v_stride)
-        v2 = ld4(shared, at + uint32(8) * v_stride)
-        v3 = ld4(shared, at + uint32(9) * v_stride)
-        at = uint32(weights_at + (top + lane_row) * w_stride + key + uint32(2) * member)
+        v2 = ld4(shared, at + 8 * v_stride)
+        v3 = ld4(shared, at + 9 * v_stride)
+        at = weights_at + (top + lane_row) * w_stride + key + 2 * member
         ux, uy = ld2(shared, at)
-        lx, ly = ld2(shared, at + uint32(8) * w_stride)
-        uz, uw = ld2(shared, at + uint32(8))
-        lz, lw = ld2(shared, at + uint32(8) * w_stride + uint32(8))
+        lx, ly = ld2(shared, at + 8 * w_stride)
+        uz, uw = ld2(shared, at + 8)
+        lz, lw = ld2(shared, at + 8 * w_stride + 8)
         b = cuda.local.array(16, float32)
         bl = cuda.local.array(16, float32)
         c = cuda.local.array(16, float32)
@@ -140,19 +141,19 @@ def output_by_products(shape: Shape) -> Any:
     @cuda.jit(device=True)
     def weigh_panel(p, shared, acc, thread):
         """Rescale panel `p` of this warp's output and add weights times values."""
-        top, lane_row, group = thread.top, thread.lane_row, uint32(thread.panel + uint32(p * warps_d))
-        if groups % warps_d == 0 or group < uint32(groups):
-            correction0 = shared[rescale_at + uint32(2) * (top + lane_row)]
-            correction1 = shared[rescale_at + uint32(2) * (top + lane_row + uint32(8))]
+        top, lane_row, group = thread.top, thread.lane_row, thread.panel + p * warps_d
+        if groups % warps_d == 0 or group < groups:
+            correction0 = shared[rescale_at + 2 * (top + lane_row)]
+            correction1 = shared[rescale_at + 2 * (top + lane_row + 8)]
             for j in range(4):
                 acc[16 * p + 4 * j] *= correction0
                 acc[16 * p + 4 * j + 1] *= correction0
                 acc[16 * p + 4 * j + 2] *= correction1
                 acc[16 * p + 4 * j + 3] *= correction1
-            key = uint32(0)
-            while key < uint32(keys):
+            key = cint(0)
+            while key < keys:
                 weigh_steps(shared, acc, p, group, thread, key)
-                key = uint32(key + uint32(STEP * unroll))
+                key = key + STEP * unroll
 
     weigh_panels = repeat(weigh_panel, shape.panels)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32
 
 from ....device.reduce import NEGATIVE_INFINITY
 from ....device.vector import ld2
@@ -15,29 +15,29 @@ from .shape import Shape
 def score_loader(shape: Shape, embedding: Embedding) -> Any:
     """A device function that loads a lane's scores of a row: the sum of all parts, biased and masked."""
     keys, rows, per_lane, bias = shape.keys, shape.rows, shape.keys_per_lane, embedding.bias
-    parts_at, parts = uint32(shape.layout["parts"]), shape.cluster * shape.warps_k
+    parts_at, parts = shape.layout["parts"], shape.cluster * shape.warps_k
 
     @cuda.jit(device=True)
     def load_scores(shared, s, at, tile, scope, own, row, lane_id, start):
         sizes, visible = scope.sizes, visible_to(tile, row, scope.last_key, scope.sizes)
-        first_key = uint32(lane_id * uint32(per_lane))
-        place = uint32(parts_at + own * uint32(keys) + first_key)
+        first_key = lane_id * per_lane
+        place = parts_at + own * keys + first_key
         for n in range(per_lane):
             s[at + n] = float32(0.0)
-        if first_key < uint32(keys):
+        if first_key < keys:
             for part in range(parts):
                 if per_lane == 1:
-                    s[at] += shared[place + uint32(part * rows * keys)]
+                    s[at] += shared[place + part * rows * keys]
                 else:
-                    x, y = ld2(shared, place + uint32(part * rows * keys))
+                    x, y = ld2(shared, place + part * rows * keys)
                     s[at] += x
                     s[at + 1] += y
         for n in range(per_lane):
-            key = uint32(first_key + uint32(n))
+            key = first_key + n
             if bias is not None:
-                distance = sizes.q_offset + int32(tile.first_query + row) - int32(start + key)
+                distance = sizes.q_offset + tile.first_query + row - (start + key)
                 s[at + n] += bias(scope.table, tile.bias_head, distance)
-            if key >= uint32(keys) or start + key >= visible:
+            if key >= keys or start + key >= visible:
                 s[at + n] = NEGATIVE_INFINITY
 
     return load_scores
@@ -46,17 +46,17 @@ def score_loader(shape: Shape, embedding: Embedding) -> Any:
 def weight_sender(shape: Shape, sends: Exchange) -> Any:
     """A device function that sends a lane's weights of a row to all blocks."""
     cluster, keys, per_lane = shape.cluster, shape.keys, shape.keys_per_lane
-    weights_at, w_stride = uint32(shape.layout["weights"]), uint32(shape.keys + 8)
+    weights_at, w_stride = shape.layout["weights"], shape.keys + 8
     send_weights, send_weight = sends.send_weights, sends.send_weight
 
     @cuda.jit(device=True)
     def send_row(shared, s, at, row, lane_id):
-        place = uint32(weights_at + row * w_stride + lane_id * uint32(per_lane))
-        if lane_id * uint32(per_lane) < uint32(keys):
+        place = weights_at + row * w_stride + lane_id * per_lane
+        if lane_id * per_lane < keys:
             for to in range(cluster):
                 if per_lane == 1:
-                    send_weight(shared, place, uint32(to), s[at])
+                    send_weight(shared, place, to, s[at])
                 else:
-                    send_weights(shared, place, uint32(to), s[at], s[at + 1])
+                    send_weights(shared, place, to, s[at], s[at + 1])
 
     return send_row

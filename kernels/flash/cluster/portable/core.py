@@ -12,8 +12,9 @@ panels of four dims and accumulates them in global memory, where it reads only w
 import functools
 from typing import Any
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
+from ....device.cint import cint
 from ....device.rows import ROWS
 from ....planning import require, require_shared
 from ....version import MOST_BLOCKS, Kernel, Launch, Problem
@@ -31,7 +32,7 @@ from .softmax import score_loader, store_factors, weight_storer
 def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
     """The attention kernel for that shape and embedding."""
     queries, each, lanes, warps_n, keys = shape.queries, shape.each, shape.lanes, shape.warps_n, shape.keys
-    columns, query_at, table_of_batch = shape.columns, uint32(shape.layout["query"]), embedding.table_of_batch
+    columns, query_at, table_of_batch = shape.columns, shape.layout["query"], embedding.table_of_batch
     key_floats, value_floats, outputs = 4 * each, 4 * BLOCK, 4 * queries
     query_floats = shape.query_floats
     rows_of_warp = shape.rows_of_warp
@@ -43,26 +44,26 @@ def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
 
     def attention(q, k, v, out, table, sizes):
         shared = cuda.shared.array(0, float32, 16)
-        tid = uint32(cuda.threadIdx.x)
-        warp_id, lane_id = tid // uint32(32), tid % uint32(32)
+        tid = cint(cuda.threadIdx.x)
+        warp_id, lane_id = tid // 32, tid % 32
         tile = tile_of(sizes)
         if table_of_batch is not None:
             table = table_of_batch(table, tile.batch)
         last_key, embedded_dim = visible_keys(tile, sizes), sizes.embedded_dim
         q_rows, k_head, v_head, results = tensors_of(tile, q, k, v, out, last_key)
-        scope = Scope(table, last_key, uint32(0), sizes)
+        scope = Scope(table, last_key, cint(0), sizes)
 
         # This thread's keys of a tile and dims of a step.
-        first_key = uint32(warp_id % uint32(warps_n) * uint32(32 // lanes) + lane_id // uint32(lanes))
-        first_key = uint32(first_key * uint32(each))
-        member, part = lane_id % uint32(lanes), warp_id // uint32(warps_n)
-        thread = Place(first_key, uint32((part * uint32(lanes) + member) * uint32(4)), member, part, warp_id, lane_id)
+        first_key = warp_id % warps_n * (32 // lanes) + lane_id // lanes
+        first_key = first_key * each
+        member, part = lane_id % lanes, warp_id // warps_n
+        thread = Place(first_key, (part * lanes + member) * 4, member, part, warp_id, lane_id)
         k_values = cuda.local.array(key_floats, float32)
         load_keys(k_values, k_head.data, k.row, first_key, last_key, thread.first_dim, embedded_dim)
 
         # This thread's keys and dims of the output.
-        group = tid // uint32(columns)
-        column = uint32(tid % uint32(columns) * uint32(4))
+        group = tid // columns
+        column = tid % columns * 4
         v_values = cuda.local.array(value_floats, float32)
         acc = cuda.local.array(outputs, float32)
         for i in range(outputs):
@@ -70,25 +71,25 @@ def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
 
         q_values = cuda.local.array(query_floats, float32)
         buffer = query_at
-        fetch(q_values, q_rows.data, q.row, tile.query_count, uint32(0), embedded_dim)
-        place(shared, q_values, buffer, tile, uint32(0), table, sizes)
+        fetch(q_values, q_rows.data, q.row, tile.query_count, cint(0), embedded_dim)
+        place(shared, q_values, buffer, tile, cint(0), table, sizes)
         cuda.syncthreads()
         rows = cuda.local.array((STATE, rows_of_warp), float32)
         begin_rows(rows, sizes.seq_k)
 
-        tile_start = uint32(0)
+        tile_start = cint(0)
         while tile_start < last_key:
             buffer = score(shared, k_values, buffer, q_rows, k_head, tile_start, thread, tile, scope)
             for i in range(value_floats):
                 v_values[i] = float32(0.0)
-            first_value = uint32(tile_start + group * uint32(BLOCK))
-            load_values(v_values, v_head.data, v.row, first_value, last_key, column, uint32(0))
+            first_value = tile_start + group * BLOCK
+            load_values(v_values, v_head.data, v.row, first_value, last_key, column, cint(0))
             cuda.syncthreads()
-            more = uint32(tile_start + uint32(keys)) < last_key
+            more = tile_start + keys < last_key
             softmax(shared, rows, tile, scope, thread, tile_start, more)
             cuda.syncthreads()
             weigh(shared, acc, v_values, v_head, results, tile_start, group, column)
-            tile_start = uint32(tile_start + uint32(keys))
+            tile_start = tile_start + keys
         join(shared, acc, results, tid, group, column)
 
     attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"

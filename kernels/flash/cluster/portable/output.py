@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
+from ....device.cint import cint
 from ....device.vector import ld4, make_float4, st4
 from ..embedding import loader_of
 from ..repeat import repeat
@@ -13,11 +14,11 @@ from .shape import BLOCK, Shape
 
 def row_functions(shape: Shape) -> tuple[Any, ...]:
     """Device functions for all queries of a thread's four dims: weigh a block of values, rescale, recall, store."""
-    queries, stride, rescale_at = shape.queries, uint32(shape.stride), uint32(shape.layout["rescale"])
+    queries, stride, rescale_at = shape.queries, shape.stride, shape.layout["rescale"]
 
     @cuda.jit(device=True)
     def weigh_row(i, acc, values, shared, at):
-        weights = ld4(shared, uint32(at + uint32(i) * stride))
+        weights = ld4(shared, at + i * stride)
         for d in range(4):
             total = acc[4 * i + d]
             total = weights.x * values[d] + total
@@ -27,22 +28,22 @@ def row_functions(shape: Shape) -> tuple[Any, ...]:
 
     @cuda.jit(device=True)
     def rescale_row(i, acc, shared):
-        correction = shared[rescale_at + uint32(2 * i)]
+        correction = shared[rescale_at + 2 * i]
         for d in range(4):
             acc[4 * i + d] *= correction
 
     @cuda.jit(device=True)
     def recall_row(i, acc, results, dim):
-        if uint32(i) < results.count:
-            x = ld4(results.data, uint32(uint32(i) * results.pitch + dim))
+        if i < results.count:
+            x = ld4(results.data, i * results.pitch + dim)
             acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def store_row(i, acc, shared, results, dim, done):
-        if uint32(i) < results.count:
-            by = shared[rescale_at + uint32(2 * i + 1)] if done else float32(1.0)
+        if i < results.count:
+            by = shared[rescale_at + 2 * i + 1] if done else float32(1.0)
             x = make_float4(acc[4 * i] * by, acc[4 * i + 1] * by, acc[4 * i + 2] * by, acc[4 * i + 3] * by)
-            st4(results.data, uint32(uint32(i) * results.pitch + dim), x)
+            st4(results.data, i * results.pitch + dim, x)
 
     return tuple(repeat(row, queries) for row in (weigh_row, rescale_row, recall_row, store_row))
 
@@ -50,16 +51,16 @@ def row_functions(shape: Shape) -> tuple[Any, ...]:
 def joiner(shape: Shape, store: Any) -> Any:
     """join(...): the sum of what groups of threads hold in registers, stored."""
     queries, hdim, threads, columns = shape.queries, shape.hdim, shape.threads, shape.columns
-    query_at, resident, groups = uint32(shape.layout["query"]), hdim <= 4 * threads, threads // columns
+    query_at, resident, groups = shape.layout["query"], hdim <= 4 * threads, threads // columns
 
     @cuda.jit(device=True)
     def give_row(i, acc, shared, at):
-        at = uint32(at + uint32(i * 2 * threads))
+        at = at + i * 2 * threads
         st4(shared, at, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]))
 
     @cuda.jit(device=True)
     def take_row(i, acc, shared, at):
-        x = ld4(shared, uint32(at + uint32(i * 2 * threads)))
+        x = ld4(shared, at + i * 2 * threads)
         acc[4 * i], acc[4 * i + 1] = acc[4 * i] + x.x, acc[4 * i + 1] + x.y
         acc[4 * i + 2], acc[4 * i + 3] = acc[4 * i + 2] + x.z, acc[4 * i + 3] + x.w
 
@@ -69,16 +70,16 @@ def joiner(shape: Shape, store: Any) -> Any:
     def join(shared, acc, results, tid, group, column):
         if resident:
             count = groups // 2
-            at = uint32(query_at + uint32(4) * tid)
+            at = query_at + 4 * tid
             while count > 0:
-                if group >= uint32(count) and group < uint32(2 * count):
-                    give(acc, shared, uint32(at - uint32(4 * count * columns)))
+                if group >= count and group < 2 * count:
+                    give(acc, shared, at - 4 * count * columns)
                 cuda.syncthreads()
-                if group < uint32(count):
+                if group < count:
                     take(acc, shared, at)
                 cuda.syncthreads()
                 count //= 2
-            if group == 0 and column < uint32(hdim):
+            if group == 0 and column < hdim:
                 store(acc, shared, results, column, True)
 
     return join
@@ -92,7 +93,7 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
     join(...)
     """
     hdim, keys, columns, ahead = shape.hdim, shape.keys, shape.columns, shape.ahead
-    scores_at = uint32(shape.layout["scores"])
+    scores_at = shape.layout["scores"]
     resident, groups = hdim <= 4 * shape.threads, shape.threads // columns  # groups of threads that take different keys
     value_floats, outputs, load_values = 4 * BLOCK, 4 * shape.queries, rows_loader(BLOCK, loader_of(False), hdim)
     weigh_block, rescale, recall, store = row_functions(shape)
@@ -101,12 +102,12 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
     def weigh(shared, acc, v_values, v_head, results, tile_start, group, column):
         last_key = v_head.count
         v_next = cuda.local.array(value_floats, float32)
-        live = uint32(min(uint32(keys), uint32(last_key - tile_start)))
+        live = min(keys, last_key - tile_start)
         dim = column
         if resident:
             if tile_start > 0:
                 rescale(acc, shared)
-        while dim < uint32(hdim):
+        while dim < hdim:
             if not resident:
                 for i in range(outputs):
                     acc[i] = float32(0.0)
@@ -114,24 +115,24 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
                     recall(acc, results, dim)
                     rescale(acc, shared)
             block = group
-            while block * uint32(BLOCK) < live:
-                next_block, next_dim = uint32(block + uint32(groups)), dim
-                if next_block * uint32(BLOCK) >= live:
-                    next_block, next_dim = group, uint32(dim + uint32(4 * columns))
-                next_key = uint32(tile_start + next_block * uint32(BLOCK))
-                at = uint32(scores_at + block * uint32(BLOCK))
+            while block * BLOCK < live:
+                next_block, next_dim = block + groups, dim
+                if next_block * BLOCK >= live:
+                    next_block, next_dim = group, dim + 4 * columns
+                next_key = tile_start + next_block * BLOCK
+                at = scores_at + block * BLOCK
                 if ahead:
-                    load_values(v_next, v_head.data, v_head.pitch, next_key, last_key, next_dim, uint32(0))
+                    load_values(v_next, v_head.data, v_head.pitch, next_key, last_key, next_dim, cint(0))
                     weigh_block(acc, v_values, shared, at)
                     for i in range(value_floats):
                         v_values[i] = v_next[i]
                 else:
                     weigh_block(acc, v_values, shared, at)
-                    load_values(v_values, v_head.data, v_head.pitch, next_key, last_key, next_dim, uint32(0))
-                block = uint32(block + uint32(groups))
+                    load_values(v_values, v_head.data, v_head.pitch, next_key, last_key, next_dim, cint(0))
+                block = block + groups
             if not resident:
-                done = uint32(tile_start + uint32(keys)) >= last_key
+                done = tile_start + keys >= last_key
                 store(acc, shared, results, dim, done)
-            dim = uint32(dim + uint32(4 * columns))
+            dim = dim + 4 * columns
 
     return load_values, weigh, joiner(shape, store)

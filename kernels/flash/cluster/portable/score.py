@@ -3,8 +3,9 @@
 from collections import namedtuple
 from typing import Any
 
-from numba import cuda, float32, int32, uint32, uint64
+from numba import cuda, float32, uint64
 
+from ....device.cint import cint
 from ....device.reduce import FULL_MASK
 from ....device.vector import advance, ld4, make_float4, st2, st4
 from ..embedding import Embedding, loader_of
@@ -35,7 +36,7 @@ def _reduction(count: int, lanes: int) -> Any:
 
     @cuda.jit(device=True)
     def reduce(sums, lane_id):
-        exchange_all(sums, lane_id & uint32(offset) != 0)
+        exchange_all(sums, lane_id & offset != 0)
         if offset > 1:
             rest(sums, lane_id)
 
@@ -50,20 +51,20 @@ def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
 
     @cuda.jit(device=True)
     def load_row(i, values, source, pitch, dim, embedded_dim, rows):
-        row = advance(source, uint32(uint32(i) * pitch))
-        x = load_dims(row, dim, uint32(0), uint32(i) < rows, embedded_dim, uint32(hdim))
+        row = advance(source, i * pitch)
+        x = load_dims(row, dim, cint(0), i < rows, embedded_dim, hdim)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     load_rows = repeat(load_row, count)
 
     @cuda.jit(device=True)
     def load(values, head, pitch, first, end, dim, embedded_dim):
-        if first < end and dim < uint32(hdim):
+        if first < end and dim < hdim:
             source = advance(head, uint64(first) * uint64(pitch))
-            if first + uint32(count) <= end:
-                load_rows(values, source, pitch, dim, embedded_dim, uint32(count))
+            if first + count <= end:
+                load_rows(values, source, pitch, dim, embedded_dim, count)
             else:
-                load_rows(values, source, pitch, dim, embedded_dim, uint32(end - first))
+                load_rows(values, source, pitch, dim, embedded_dim, end - first)
 
     return load
 
@@ -77,44 +78,44 @@ def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
 
     @cuda.jit(device=True)
     def fetch_quad(i, values, q_tile, pitch, query_count, first_dim, embedded_dim):
-        quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * threads))
-        row = quad // uint32(quads)
-        dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
-        row_start = advance(q_tile, uint32(row * pitch))
-        x = load_pairs(row_start, dim, uint32(0), row < query_count, embedded_dim, uint32(hdim))
+        quad = cint(cuda.threadIdx.x) + i * threads
+        row = quad // quads
+        dim = first_dim + quad % quads * 4
+        row_start = advance(q_tile, row * pitch)
+        x = load_pairs(row_start, dim, cint(0), row < query_count, embedded_dim, hdim)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def place_quad(i, shared, values, buffer, tile, first_dim, table, sizes):
-        quad = uint32(uint32(cuda.threadIdx.x) + uint32(i * threads))
-        row = quad // uint32(quads)
+        quad = cint(cuda.threadIdx.x) + i * threads
+        row = quad // quads
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         if embeds_query:
-            dim = uint32(first_dim + quad % uint32(quads) * uint32(4))
+            dim = first_dim + quad % quads * 4
             if row < tile.query_count and dim < sizes.embedded_dim:
-                position = int32(sizes.q_offset + int32(tile.first_query + row))
-                s, t, u, v = per_position(table, position, dim, per_dim(table, dim), uint32(hdim))
+                position = sizes.q_offset + tile.first_query + row
+                s, t, u, v = per_position(table, position, dim, per_dim(table, dim), hdim)
                 x = apply(x, s, t, u, v)
         scale = sizes.softmax_scale
         x = make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale)
-        if queries * quads % threads == 0 or quad < uint32(queries * quads):
-            st4(shared, uint32(buffer + uint32(4) * quad), x)
+        if queries * quads % threads == 0 or quad < queries * quads:
+            st4(shared, buffer + 4 * quad, x)
 
     return repeat(fetch_quad, passes), repeat(place_quad, passes)
 
 
 def scores_sink(shape: Shape) -> Any:
     """A device function that stores a thread's sums in the tile of scores."""
-    queries, each, scores_at, stride = shape.queries, shape.each, uint32(shape.layout["scores"]), uint32(shape.stride)
+    queries, each, scores_at, stride = shape.queries, shape.each, shape.layout["scores"], shape.stride
     own = queries * each // shape.lanes  # scores that a thread ends up with
     together = min(own, each, 4)  # adjacent scores
 
     @cuda.jit(device=True)
     def store_scores(shared, sums_of, place):
         for i in range(own // together):
-            index = uint32(place.member * uint32(own) + uint32(i * together))
-            row = uint32(place.part * uint32(queries) + index // uint32(each))
-            at = uint32(scores_at + row * stride + place.first_key + index % uint32(each))
+            index = place.member * own + i * together
+            row = place.part * queries + index // each
+            at = scores_at + row * stride + place.first_key + index % each
             j = i * together
             if together == 4:
                 st4(shared, at, make_float4(sums_of[j], sums_of[j + 1], sums_of[j + 2], sums_of[j + 3]))
@@ -131,7 +132,7 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
     tile of keys, to shared memory.
     """
     queries, hdim, each, keys, step = shape.queries, shape.hdim, shape.each, shape.keys, shape.step
-    width, staged, query_at, ahead = shape.width, shape.slice, uint32(shape.layout["query"]), shape.ahead
+    width, staged, query_at, ahead = shape.width, shape.slice, shape.layout["query"], shape.ahead
     sliced, sums, key_floats, query_floats = staged < width, queries * each, 4 * each, shape.query_floats
     embeds_keys, per_dim, per_position = embedding.keys, embedding.per_dim, embedding.per_position
     apply = embedding.apply
@@ -141,15 +142,15 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
 
     @cuda.jit(device=True)
     def embed_key(i, values, table, first, last_key, dim, dim_values):
-        position = int32(min(uint32(first + uint32(i)), uint32(last_key - uint32(1))))
-        s, t, u, v = per_position(table, position, dim, dim_values, uint32(hdim))
+        position = min(first + i, last_key - 1)
+        s, t, u, v = per_position(table, position, dim, dim_values, hdim)
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         x = apply(x, s, t, u, v)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def multiply_row(i, sums, values, shared, at):
-        x = ld4(shared, uint32(at + uint32(i * staged)))
+        x = ld4(shared, at + i * staged)
         for j in range(each):
             total = sums[i * each + j]
             total = x.x * values[4 * j] + total
@@ -168,37 +169,37 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
         sums_of = cuda.local.array(sums, float32)
         for i in range(sums):
             sums_of[i] = float32(0.0)
-        key = uint32(tile_start + thread.first_key)
-        slice_start = uint32(0)
-        while slice_start < uint32(width):
-            next_slice = uint32(slice_start + uint32(staged))
+        key = tile_start + thread.first_key
+        slice_start = cint(0)
+        while slice_start < width:
+            next_slice = slice_start + staged
             if sliced:
-                if next_slice >= uint32(width):
-                    next_slice = uint32(0)
+                if next_slice >= width:
+                    next_slice = cint(0)
                 fetch(q_values, q_rows.data, q_rows.pitch, q_rows.count, next_slice, embedded_dim)
             dim = thread.first_dim
-            while dim < uint32(staged):
-                whole_dim = uint32(slice_start + dim)
-                next_key, next_dim = key, uint32(whole_dim + uint32(step))
-                if next_dim >= uint32(width):
-                    next_key, next_dim = uint32(key + uint32(keys)), thread.first_dim
+            while dim < staged:
+                whole_dim = slice_start + dim
+                next_key, next_dim = key, whole_dim + step
+                if next_dim >= width:
+                    next_key, next_dim = key + keys, thread.first_dim
                 if embeds_keys:
                     if whole_dim < embedded_dim:
                         embed_keys(k_values, table, key, last_key, whole_dim, per_dim(table, whole_dim))
                 if ahead:
                     load_keys(k_next, k_head.data, k_head.pitch, next_key, last_key, next_dim, embedded_dim)
-                    multiply(sums_of, k_values, shared, uint32(buffer + dim))
+                    multiply(sums_of, k_values, shared, buffer + dim)
                     for i in range(key_floats):
                         k_values[i] = k_next[i]
                 else:
-                    multiply(sums_of, k_values, shared, uint32(buffer + dim))
+                    multiply(sums_of, k_values, shared, buffer + dim)
                     load_keys(k_values, k_head.data, k_head.pitch, next_key, last_key, next_dim, embedded_dim)
-                dim = uint32(dim + uint32(step))
+                dim = dim + step
             if sliced:
-                buffer = uint32(query_at + uint32(queries * staged) - (buffer - query_at))
+                buffer = query_at + queries * staged - (buffer - query_at)
                 place(shared, q_values, buffer, tile, next_slice, table, sizes)
                 cuda.syncthreads()
-            slice_start = uint32(slice_start + uint32(staged))
+            slice_start = slice_start + staged
         reduce(sums_of, thread.lane_id)
         if not sliced:
             cuda.syncthreads()

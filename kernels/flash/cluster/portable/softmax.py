@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32
 
 from ....device.reduce import NEGATIVE_INFINITY
 from ....device.vector import st2
@@ -15,22 +15,22 @@ def score_loader(shape: Shape, embedding: Embedding) -> Any:
     """A device function that loads a lane's scores of a row: the sum of the warps' parts, biased and masked."""
     queries, keys, warps_k, per_lane = shape.queries, shape.keys, shape.warps_k, shape.keys_per_lane
     bias = embedding.bias
-    scores_at, stride = uint32(shape.layout["scores"]), uint32(shape.stride)
+    scores_at, stride = shape.layout["scores"], shape.stride
 
     @cuda.jit(device=True)
     def load_scores(shared, s, at, tile, scope, own, row, lane_id, start):
         visible = visible_to(tile, row, scope.last_key, scope.sizes)
         for n in range(per_lane):
-            own_key = uint32(lane_id + uint32(32 * n))
-            key = uint32(start + own_key)
+            own_key = lane_id + 32 * n
+            key = start + own_key
             s[at + n] = NEGATIVE_INFINITY
-            if own_key < uint32(keys) and key < visible:
+            if own_key < keys and key < visible:
                 total = float32(0.0)
                 for part in range(warps_k):
-                    total += shared[scores_at + (uint32(part * queries) + row) * stride + own_key]
+                    total += shared[scores_at + (part * queries + row) * stride + own_key]
                 if bias is not None:
                     if row < tile.query_count:
-                        distance = int32(scope.sizes.q_offset + int32(tile.first_query + row) - int32(key))
+                        distance = scope.sizes.q_offset + tile.first_query + row - key
                         total += bias(scope.table, tile.bias_head, distance)
                 s[at + n] = total
 
@@ -39,14 +39,14 @@ def score_loader(shape: Shape, embedding: Embedding) -> Any:
 
 def weight_storer(shape: Shape) -> Any:
     """A device function that stores a lane's weights of a row in the place of its scores."""
-    keys, per_lane, scores_at = shape.keys, shape.keys_per_lane, uint32(shape.layout["scores"])
-    stride = uint32(shape.stride)
+    keys, per_lane, scores_at = shape.keys, shape.keys_per_lane, shape.layout["scores"]
+    stride = shape.stride
 
     @cuda.jit(device=True)
     def store_row(shared, s, at, row, lane_id):
         for n in range(per_lane):
-            own_key = uint32(lane_id + uint32(32 * n))
-            if keys % 32 == 0 or own_key < uint32(keys):
+            own_key = lane_id + 32 * n
+            if keys % 32 == 0 or own_key < keys:
                 shared[scores_at + row * stride + own_key] = s[at + n]
 
     return store_row

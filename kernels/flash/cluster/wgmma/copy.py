@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from numba import cuda, uint32
+from numba import cuda
 
 from ....device.asm import cp_async4_or_zero
+from ....device.cint import cint
 from ....device.tensor import FACTOR_BOUND, split_bounded
 from ....device.vector import advance
 from ....device.wgmma import TERMS, tile_index
@@ -18,7 +19,7 @@ STEP = 16  # terms of one half of a group
 @cuda.jit(device=True)
 def swizzle(column, row):
     """The swizzle: where a column of a row is stored, so that neither a fragment nor a row has bank conflicts."""
-    return uint32(column ^ row % uint32(4) * uint32(8))
+    return column ^ row % 4 * 8
 
 
 def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -> Any:
@@ -27,27 +28,27 @@ def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -
     With `halves`, the first 16 dims of each of the first `paired` groups become the first elements of pairs, the others
     the second.
     """
-    place, stride, groups, rows_per_pass = uint32(place_at), uint32(shape.width), shape.groups, shape.rows_per_pass
+    place, stride, groups, rows_per_pass = place_at, shape.width, shape.groups, shape.rows_per_pass
     span = GROUP * shape.cluster  # from one group of a slice to the next
 
     @cuda.jit(device=True)
     def copy(shared, rows, dims, sizes):
         """Rows past the last, and dims past hdim, become 0."""
         first_dim = dims.first_dim
-        lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
-        first_row = uint32(cuda.threadIdx.x) // uint32(COPIERS)
+        lane = cint(cuda.threadIdx.x) % COPIERS * 4
+        first_row = cint(cuda.threadIdx.x) // COPIERS
         for i in range(KEYS // rows_per_pass):
-            row = uint32(first_row + uint32(i * rows_per_pass))
-            to = uint32(place + dims.buffer + row * stride + swizzle(lane, row))
-            row_start = advance(rows.data, uint32(row * rows.pitch + first_dim + lane))
+            row = first_row + i * rows_per_pass
+            to = place + dims.buffer + row * stride + swizzle(lane, row)
+            row_start = advance(rows.data, row * rows.pitch + first_dim + lane)
             for group in range(groups):
-                start, more = row_start, uint32(group * span)
+                start, more = row_start, group * span
                 if halves and group < paired:
                     dim, there = half_of(first_dim, more, lane, sizes)
-                    start, more = advance(rows.data, uint32(row * rows.pitch + dim)), uint32(0)
+                    start, more = advance(rows.data, row * rows.pitch + dim), cint(0)
                 else:
-                    there = uint32(first_dim + lane + more) < sizes.hdim
-                cp_async4_or_zero(shared, to + uint32(group * GROUP), start, more, row < rows.count and there)
+                    there = first_dim + lane + more < sizes.hdim
+                cp_async4_or_zero(shared, to + group * GROUP, start, more, row < rows.count and there)
 
     return copy
 
@@ -60,7 +61,7 @@ def copiers(shape: Shape, halves: bool, paired: int) -> tuple[Any, Any]:
 def query_placer(shape: Shape, halves: bool, paired: int) -> Any:
     """A device function: splits a thread's part of Q into shared memory; halves of pairs lie as `copier` puts them."""
     queries, groups, rows_per_pass, query_passes = shape.queries, shape.groups, shape.rows_per_pass, shape.query_passes
-    query_at, tile, query_low = uint32(shape.layout["query"]), uint32(queries * TERMS), uint32(queries * shape.width)
+    query_at, tile, query_low = shape.layout["query"], queries * TERMS, queries * shape.width
 
     @cuda.jit(device=True)
     def store_split(shared, at, low, value):
@@ -75,20 +76,20 @@ def query_placer(shape: Shape, halves: bool, paired: int) -> Any:
         Term 4 c + m of 16 is dim 4 m + c of 16, as in the fragments of K. The halves of pairs are 16 terms apart, as
         in the copies of K.
         """
-        side = uint32(column // uint32(STEP))
-        place = uint32(query_at + column % uint32(STEP) // uint32(4))
+        side = column // STEP
+        place = query_at + column % STEP // 4
         for i in range(query_passes):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * rows_per_pass))
-            if queries % rows_per_pass == 0 or row < uint32(queries):
+            row = cint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
+            if queries % rows_per_pass == 0 or row < queries:
                 for term in range(4):
-                    at = uint32(place + tile_index(row, uint32(uint32(4) * side + uint32(term))))
+                    at = place + tile_index(row, 4 * side + term)
                     halves_at = at
                     if halves:
-                        piece = uint32(uint32(2) * side + uint32(term // 2 + 4 * (term % 2)))
-                        halves_at = uint32(place + tile_index(row, piece))
+                        piece = 2 * side + term // 2 + 4 * (term % 2)
+                        halves_at = place + tile_index(row, piece)
                     for group in range(groups):
                         value = raw[4 * (i * groups + group) + term] * scale
                         start = halves_at if group < paired else at
-                        store_split(shared, uint32(start + uint32(group) * tile), query_low, value)
+                        store_split(shared, start + group * tile, query_low, value)
 
     return place_query

@@ -8,7 +8,7 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from numba import cuda, uint32
+from numba import cuda
 
 from ....device.asm import cp_async_wait
 from ....device.rows import ROWS
@@ -41,7 +41,7 @@ def phases_of(shape: Shape, embedding: Embedding, paired: int) -> Phases:
     @cuda.jit(device=True)
     def load(shared, query, query_dims, key_dims, queries, tile, scope, thread):
         """Q to registers."""
-        sizes, copied_dim = scope.sizes, uint32(tile.first_dim + thread.lane_dim)
+        sizes, copied_dim = scope.sizes, tile.first_dim + thread.lane_dim
         load_query(query, queries, tile.first_dim, sizes)
         if embeds_keys:
             load_key_dims(key_dims, scope.table, thread.warpgroup, thread.member, tile.first_dim, sizes)

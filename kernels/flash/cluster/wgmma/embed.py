@@ -3,8 +3,9 @@
 import functools
 from typing import Any
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32
 
+from ....device.cint import cint
 from ....device.reduce import FULL_MASK
 from ....device.vector import advance, ld4, make_float4, st4
 from ..embedding import Embedding, halves_of
@@ -17,7 +18,7 @@ HALF = GROUP // 2  # dims of a group in one fragment of K
 @cuda.jit(device=True)
 def rotated_dims(lane):
     """Half-split RoPE: the first of the dims that the lane starting at `lane` of a group of 32 rotates."""
-    return uint32(lane % uint32(HALF) * uint32(2) + lane // uint32(HALF) * uint32(4))
+    return lane % HALF * 2 + lane // HALF * 4
 
 
 @cuda.jit(device=True)
@@ -26,9 +27,9 @@ def half_of(first_dim, more, lane, sizes):
 
     After the embedded dims nothing is paired; the dims of a group then are in order, or in runs of eight.
     """
-    dim = uint32(first_dim + uint32(2) * (lane % uint32(HALF)))
+    dim = first_dim + 2 * (lane % HALF)
     low, high = halves_of(dim, more, sizes.embedded_dim, sizes.hdim)
-    return high if lane >= uint32(HALF) else low, uint32(dim + more) < sizes.hdim
+    return high if lane >= HALF else low, dim + more < sizes.hdim
 
 
 @functools.cache
@@ -57,7 +58,7 @@ def pairer(groups: int, paired: int, passes: int) -> Any:
 
     @cuda.jit(device=True)
     def pair(raw):
-        first = uint32(cuda.threadIdx.x) % uint32(COPIERS) < uint32(COPIERS // 2)
+        first = cint(cuda.threadIdx.x) % COPIERS < COPIERS // 2
         for i in range(passes):
             for group in range(paired):
                 at = 4 * (i * groups + group)
@@ -78,16 +79,16 @@ def loader(shape: Shape, half_split: bool, paired: int, passes: int) -> Any:
     @cuda.jit(device=True)
     def load(raw, rows, first_dim, sizes):
         """Four dims of each group of a thread's rows; 0 where there are none."""
-        lane = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+        lane = cint(cuda.threadIdx.x) % COPIERS * 4
         for i in range(passes):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * rows_per_pass))
-            row_start = advance(rows.data, uint32(row * rows.pitch))
+            row = cint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
+            row_start = advance(rows.data, row * rows.pitch)
             for group in range(groups):
-                at, more, dim = 4 * (i * groups + group), uint32(group * span), uint32(first_dim + lane)
-                there = uint32(dim + more) < sizes.hdim
+                at, more, dim = 4 * (i * groups + group), group * span, first_dim + lane
+                there = dim + more < sizes.hdim
                 if half_split and group < paired:
                     dim, there = half_of(first_dim, more, lane, sizes)
-                    more = uint32(0)
+                    more = cint(0)
                 x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
                 if row < rows.count and there:
                     x = ld4(advance(row_start, dim), more)
@@ -105,8 +106,8 @@ def dim_loader(shape: Shape, embedding: Embedding, paired: int) -> Any:
     def load_dims(dim_values, table, dim, sizes):
         """The values of the embedding that all rows share, for all groups of a thread: one wait for all loads."""
         for group in range(paired):
-            if uint32(dim + uint32(group * span)) < sizes.embedded_dim:
-                load_dim(dim_values, 4 * group, table, uint32(dim + uint32(group * span)))
+            if dim + group * span < sizes.embedded_dim:
+                load_dim(dim_values, 4 * group, table, dim + group * span)
 
     return load_dims
 
@@ -120,11 +121,11 @@ def query_embedder(shape: Shape, embedding: Embedding) -> Any:
     @cuda.jit(device=True)
     def embed_query(raw, dim_values, group, table, first_position, count, copied_dim, sizes):
         """Embed a thread's part of a group of Q; rows past the last query are zeros."""
-        dim = uint32(copied_dim + uint32(group * span))
+        dim = copied_dim + group * span
         if dim < sizes.embedded_dim:
             for i in range(query_passes):
-                row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * rows_per_pass))
-                position = first_position + min(int32(row), int32(count) - int32(1))
+                row = cint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
+                position = first_position + min(row, count - 1)
                 at = 4 * (i * groups + group)
                 x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
                 x = embed_four(x, table, position, dim, dim_values, 4 * group, sizes.hdim)
@@ -140,10 +141,10 @@ def key_embedder(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
     @cuda.jit(device=True)
     def dim_of(group, half, member, first_dim):
         """The first of four embedded dims that a thread has in one half of a group."""
-        dim = uint32(first_dim + group * uint32(span))
+        dim = first_dim + group * span
         if half_split:
-            return uint32(dim + uint32(8) * member + uint32(4 * half))
-        return uint32(dim + uint32(half * HALF) + uint32(4) * member)
+            return dim + 8 * member + 4 * half
+        return dim + half * HALF + 4 * member
 
     @cuda.jit(device=True)
     def load_key_dims(values, table, group, member, first_dim, sizes):
@@ -160,7 +161,7 @@ def key_embedder(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
             dim = dim_of(group, half, member, first_dim)
             if dim < scope.sizes.embedded_dim:
                 for i in range(2):
-                    position = min(int32(start_key + key + uint32(i)), int32(scope.last_key) - int32(1))
+                    position = min(start_key + key + i, scope.last_key - 1)
                     at = 8 * half + 4 * i
                     a, b, c, d = at, at + 1, at + 2, at + 3
                     if half_split:
@@ -193,14 +194,14 @@ def tile_embedder(shape: Shape, embedding: Embedding, paired: int) -> Any:
         if half_split:
             pair_key_rows(raw)
         for i in range(key_passes):
-            row = uint32(uint32(cuda.threadIdx.x) // uint32(COPIERS) + uint32(i * rows_per_pass))
+            row = cint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
             for group in range(groups):
-                dim = uint32(copied_dim + uint32(group * span))
+                dim = copied_dim + group * span
                 if row < rows.count and dim < sizes.hdim:
                     at = 4 * (i * groups + group)
                     x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
                     if dim < sizes.embedded_dim:
-                        x = embed_four(x, table, int32(first_key + row), dim, dim_values, 4 * group, sizes.hdim)
-                    st4(to, uint32(row * sizes.hdim + dim), x)
+                        x = embed_four(x, table, (first_key + row), dim, dim_values, 4 * group, sizes.hdim)
+                    st4(to, row * sizes.hdim + dim, x)
 
     return embed_tile

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from numba import cuda, uint32
+from numba import cuda
 
 from ....device.rows import ROWS, quotient, reciprocal_of, rows_of
 from ....version import Kernel, Launch
@@ -24,18 +24,18 @@ def kernel_of(embedding: Embedding, table_type: Any, overlap: bool) -> Kernel:
     half_split, table_of_batch = embedding.half_split, embedding.table_of_batch
 
     def embed_keys(k, k_embedded, table, sizes):
-        shared_head, first_dim = uint32(cuda.blockIdx.x), uint32(cuda.blockIdx.y * uint32(width))
-        first_key = uint32(uint32(cuda.blockIdx.z) * uint32(KEYS))
+        shared_head, first_dim = cuda.blockIdx.x, cuda.blockIdx.y * width
+        first_key = cuda.blockIdx.z * KEYS
         batch = quotient(shared_head, sizes.kv_heads, sizes.reciprocal)
-        head = uint32(shared_head - batch * sizes.kv_heads)
+        head = shared_head - batch * sizes.kv_heads
         if table_of_batch is not None:
             table = table_of_batch(table, batch)
-        lane_dim = uint32(uint32(cuda.threadIdx.x) % uint32(COPIERS) * uint32(4))
+        lane_dim = cuda.threadIdx.x % COPIERS * 4
         if half_split:
             lane_dim = rotated_dims(lane_dim)
         if first_key < sizes.seq_k:
             source, to = rows_of(k, batch, head, first_key), rows_of(k_embedded, batch, head, first_key)
-            count, copied_dim = uint32(sizes.seq_k - first_key), uint32(first_dim + lane_dim)
+            count, copied_dim = sizes.seq_k - first_key, first_dim + lane_dim
             embed_tile(Source(source, k.row, count), to, table, first_key, first_dim, copied_dim, sizes)
         if overlap:
             launch_dependents()  # not before: blocks that attend would share SMs while others are idle

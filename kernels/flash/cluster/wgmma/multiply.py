@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split_bounded
 from ....device.vector import ld2, ld4
@@ -19,9 +19,9 @@ WIDE = [Product(side, 2 * side + step, step) for step in (0, 1) for side in (0, 
 
 def scores_by_products(shape: Shape) -> tuple[Any, ...]:
     """The scores of a kernel: load_keys, a fragment of K to registers, split_keys, start and finish its products."""
-    queries, layout, stride = shape.queries, shape.layout, uint32(shape.width)
-    query_at, keys_at, query_low = uint32(layout["query"]), uint32(layout["keys"]), uint32(queries * shape.width)
-    tile = uint32(queries * TERMS)
+    queries, layout, stride = shape.queries, shape.layout, shape.width
+    query_at, keys_at, query_low = layout["query"], layout["keys"], queries * shape.width
+    tile = queries * TERMS
     size = queries // 2  # accumulators per thread of one product
     start_scores, finish_scores = batch(queries, three_products(LONG))
 
@@ -31,12 +31,12 @@ def scores_by_products(shape: Shape) -> tuple[Any, ...]:
 
         Each element of K is loaded once, by one thread.
         """
-        at = uint32(keys_at + buffer + key * stride + group * uint32(GROUP))
-        column = uint32(uint32(4) * member)
+        at = keys_at + buffer + key * stride + group * GROUP
+        column = 4 * member
         for i in range(2):
-            row = uint32(key + uint32(i))
-            low = ld4(shared, uint32(at + uint32(i) * stride + swizzle(column, row)))
-            high = ld4(shared, uint32(at + uint32(i) * stride + swizzle(uint32(column + uint32(STEP)), row)))
+            row = key + i
+            low = ld4(shared, at + i * stride + swizzle(column, row))
+            high = ld4(shared, at + i * stride + swizzle(column + STEP, row))
             j, k = 4 * i, 8 + 4 * i
             x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
             x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
@@ -52,8 +52,8 @@ def scores_by_products(shape: Shape) -> tuple[Any, ...]:
     @cuda.jit(device=True)
     def start(shared, new, a, al, group):
         """Start the products of 32 dims of two keys and of Q."""
-        at = uint32(query_at + group * tile)
-        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + query_low))
+        at = query_at + group * tile
+        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, at + query_low)
         start_scores(new, a, al, b, bl)
 
     @cuda.jit(device=True)
@@ -69,12 +69,12 @@ def rescaler(shape: Shape) -> Any:
     """A device function that rescales a panel of the output, and adds that of a tile's own accumulator."""
     queries, mmas_per_panel, per_tile_accumulator = shape.queries, shape.mmas_per_panel, shape.per_tile_accumulator
     size = shape.queries // 2
-    rescale_at = uint32(shape.layout["rescale"])
+    rescale_at = shape.layout["rescale"]
 
     @cuda.jit(device=True)
     def rescale(acc, totals, first, shared, member):
         for j in range(queries // 8):
-            x = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * member))
+            x = ld4(shared, rescale_at + 16 * j + 4 * member)
             for side in range(mmas_per_panel):
                 at = side * size + 4 * j
                 i = first + at
@@ -91,8 +91,8 @@ def output_by_products(shape: Shape) -> Any:
     Where a block has the SM to itself, the next fragments of V are loaded while products run.
     """
     queries, width, warpgroups, mmas_per_panel = shape.queries, shape.width, shape.warpgroups, shape.mmas_per_panel
-    weights_at, values_at, rescale = uint32(shape.weights_at), uint32(shape.values_at), rescaler(shape)
-    stride, tile, weights_low = uint32(width), uint32(queries * TERMS), uint32(queries * KEYS)
+    weights_at, values_at, rescale = shape.weights_at, shape.values_at, rescaler(shape)
+    stride, tile, weights_low = width, queries * TERMS, queries * KEYS
     size, both = queries // 2, queries  # accumulators per thread of one product, and of two
     panel_dims, per_tile_accumulator = mmas_per_panel * ROWS, shape.per_tile_accumulator
     tile_outputs = mmas_per_panel * size
@@ -103,14 +103,14 @@ def output_by_products(shape: Shape) -> Any:
     @cuda.jit(device=True)
     def load_values(shared, buffer, a, al, column, step, member):
         """A split fragment of V: 16 keys and 4 dims per lane, or 32 keys and 2 dims."""
-        key = uint32(uint32(step * keys_a_step) + member)
-        at = uint32(values_at + buffer + key * stride + swizzle(column, member))
+        key = step * keys_a_step + member
+        at = values_at + buffer + key * stride + swizzle(column, member)
         for i in range(8 // mmas_per_panel):
             if mmas_per_panel == 2:
-                x = ld4(shared, uint32(at + uint32(4 * i) * stride))
+                x = ld4(shared, at + 4 * i * stride)
                 a[2 * i], a[2 * i + 1], a[8 + 2 * i], a[9 + 2 * i] = x.x, x.y, x.z, x.w
             else:
-                a[2 * i], a[2 * i + 1] = ld2(shared, uint32(at + uint32(4 * i) * stride))
+                a[2 * i], a[2 * i + 1] = ld2(shared, at + 4 * i * stride)
         for i in range(16):
             a[i], al[i] = split_bounded(a[i], VALUE_BOUND)
 
@@ -118,8 +118,8 @@ def output_by_products(shape: Shape) -> Any:
     def start_step(shared, new, a, al, step):
         """Start the product of a fragment from `load_values` and the weights of its keys."""
         key = step * keys_a_step
-        at = uint32(weights_at + uint32(key // TERMS) * tile + uint32(key % TERMS))
-        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, uint32(at + weights_low))
+        at = weights_at + key // TERMS * tile + key % TERMS
+        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, at + weights_low)
         start_output(new, a, al, b, bl)
 
     @cuda.jit(device=True)
@@ -142,8 +142,8 @@ def output_by_products(shape: Shape) -> Any:
     @cuda.jit(device=True)
     def weigh_panel(p, shared, acc, thread, buffer):
         """Rescale panel `p` of this warpgroup's output and add values times weights."""
-        panel, member = uint32(thread.warpgroup + uint32(p * warpgroups)), thread.member
-        if width % (panel_dims * warpgroups) == 0 or panel < uint32(width // panel_dims):
+        panel, member = thread.warpgroup + p * warpgroups, thread.member
+        if width % (panel_dims * warpgroups) == 0 or panel < width // panel_dims:
             first = mmas_per_panel * p * size
             if per_tile_accumulator:
                 totals, at = cuda.local.array(tile_outputs, float32), 0
@@ -152,7 +152,7 @@ def output_by_products(shape: Shape) -> Any:
             else:
                 totals, at = acc, first
                 rescale(acc, acc, first, shared, member)
-            column = uint32(panel * uint32(panel_dims) + thread.dim)
+            column = panel * panel_dims + thread.dim
             new = cuda.local.array(both, float32)
             a = cuda.local.array(16, float32)
             al = cuda.local.array(16, float32)

@@ -3,8 +3,9 @@
 from collections import namedtuple
 from typing import Any
 
-from numba import cuda, float32, int32, uint32
+from numba import cuda, float32, int32
 
+from ....device.cint import cint
 from ....device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ....device.tensor import split
 from ....device.vector import advance, ld2, ld4, make_float4, st2, st4
@@ -40,21 +41,21 @@ def thread_of(shape: Shape, embedding: Embedding) -> Any:
 
     @cuda.jit(device=True)
     def thread(rank):
-        tid = uint32(cuda.threadIdx.x)
-        warp_id, lane_id, warpgroup = tid // uint32(32), tid % uint32(32), uint32(0)
-        lane_row, member = lane_id // uint32(4), lane_id % uint32(4)
+        tid = cint(cuda.threadIdx.x)
+        warp_id, lane_id, warpgroup = tid // 32, tid % 32, cint(0)
+        lane_row, member = lane_id // 4, lane_id % 4
         if warpgroups > 1:
             # broadcast from one lane, so that the compiler knows it is uniform
-            warpgroup = uint32(cuda.shfl_sync(FULL_MASK, int32(tid // uint32(WARPGROUP)), 0))
-        key = uint32(warp_id % uint32(4) * uint32(16) + uint32(2) * lane_row)
-        dim = uint32((warp_id % uint32(4) * uint32(8) + lane_row) * uint32(lane_dims))
-        slot = uint32(rank * uint32(warpgroups) + warpgroup)
-        column = uint32(tid % uint32(COPIERS) * uint32(4))
+            warpgroup = cint(cuda.shfl_sync(FULL_MASK, int32(tid // WARPGROUP), 0))
+        key = warp_id % 4 * 16 + 2 * lane_row
+        dim = (warp_id % 4 * 8 + lane_row) * lane_dims
+        slot = rank * warpgroups + warpgroup
+        column = tid % COPIERS * 4
         lane_dim = rotated_dims(column) if half_split else column
         if stored:
             column = lane_dim  # the order in which K is stored
-        first_row = uint32(rank * uint32(rows))
-        owned = min(uint32(rows), max(uint32(queries), first_row) - first_row)
+        first_row = rank * rows
+        owned = min(rows, queries - min(queries, first_row))
         return Thread(tid, warp_id, lane_id, member, warpgroup, key, dim, slot, column, lane_dim, owned)
 
     return thread
@@ -73,7 +74,7 @@ def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
     @cuda.jit(device=True)
     def stage_query(shared, raw, dim_values, tile, scope, thread, first_dim):
         table, sizes = scope.table, scope.sizes
-        copied_dim = uint32(first_dim + thread.lane_dim)
+        copied_dim = first_dim + thread.lane_dim
         if streams:
             dim_values = cuda.local.array(dim_floats, float32)
             if embeds_query and copied_dim < sizes.embedded_dim:
@@ -81,7 +82,7 @@ def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
         if half_split:
             pair_query(raw)
         if embeds_query and copied_dim < sizes.embedded_dim:
-            position = int32(sizes.q_offset + int32(tile.first_query))
+            position = sizes.q_offset + tile.first_query
             for i in range(paired):
                 embed_query(raw, dim_values, i, table, position, tile.query_count, copied_dim, sizes)
         place_query(shared, raw, thread.column, sizes.softmax_scale)
@@ -99,7 +100,7 @@ def output_of(shape: Shape) -> Any:
     """A device function that stores the output of a block, divided by the row sums."""
     queries, width, warpgroups, mmas_per_panel = shape.queries, shape.width, shape.warpgroups, shape.mmas_per_panel
     size, panel_dims, inverses, panels = queries // 2, mmas_per_panel * ROWS, queries // 4, shape.panels
-    rescale_at, span = uint32(shape.layout["rescale"]), GROUP * shape.cluster
+    rescale_at, span = shape.layout["rescale"], GROUP * shape.cluster
 
     @cuda.jit(device=True)
     def store_pair(acc, out_start, at, i, by):
@@ -113,18 +114,18 @@ def output_of(shape: Shape) -> Any:
     def store(shared, acc, out, thread, dims, sizes):
         inverse = cuda.local.array(inverses, float32)
         for j in range(queries // 8):
-            rescales = ld4(shared, uint32(rescale_at + uint32(16 * j) + uint32(4) * thread.member))
+            rescales = ld4(shared, rescale_at + 16 * j + 4 * thread.member)
             inverse[2 * j], inverse[2 * j + 1] = rescales.y, rescales.w
         for p in range(panels):
-            panel = uint32(thread.warpgroup + uint32(p * warpgroups))
-            local = uint32(panel * uint32(panel_dims) + thread.dim)
-            out_dim = uint32(local // uint32(GROUP) * uint32(span) + dims.first_dim + local % uint32(GROUP))
-            if panel < uint32(width // panel_dims) and out_dim < sizes.hdim:
-                out_start = advance(out.data, uint32(uint32(2) * thread.member * out.pitch + out_dim))
+            panel = thread.warpgroup + p * warpgroups
+            local = panel * panel_dims + thread.dim
+            out_dim = local // GROUP * span + dims.first_dim + local % GROUP
+            if panel < width // panel_dims and out_dim < sizes.hdim:
+                out_start = advance(out.data, 2 * thread.member * out.pitch + out_dim)
                 for j in range(queries // 8):
                     for side in range(2):
-                        if uint32(uint32(8 * j + side) + uint32(2) * thread.member) < out.count:
-                            at, i = uint32(uint32(8 * j + side) * out.pitch), p * mmas_per_panel * size + 4 * j + side
+                        if 8 * j + side + 2 * thread.member < out.count:
+                            at, i = (8 * j + side) * out.pitch, p * mmas_per_panel * size + 4 * j + side
                             store_pair(acc, out_start, at, i, inverse[2 * j + side])
 
     return store
@@ -145,18 +146,18 @@ def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
     def add_group(step, shared, scores, new, dim_values, scope, thread, dims, start_key):
         """Load, embed and split a group; `ahead`, while the products of the last one run."""
         key, member, first_dim = thread.key, thread.member, dims.first_dim
-        group = uint32(thread.warpgroup + uint32(step * warpgroups))
+        group = thread.warpgroup + step * warpgroups
         fragment = cuda.local.array(16, float32)
         a = cuda.local.array(16, float32)
         al = cuda.local.array(16, float32)
-        if whole or group < uint32(groups):
+        if whole or group < groups:
             load_keys(shared, dims.buffer, fragment, group, key, member)
-            if embeds_keys and uint32(first_dim + group * uint32(span)) < scope.sizes.embedded_dim:
+            if embeds_keys and first_dim + group * span < scope.sizes.embedded_dim:
                 embed_keys(fragment, dim_values, scope, group, key, member, start_key, first_dim)
                 if paired > 1:
-                    next_group = uint32(group + uint32(warpgroups))
-                    next_dim = uint32(first_dim + next_group * uint32(span))
-                    more = next_group < uint32(groups) and next_dim < scope.sizes.embedded_dim
+                    next_group = group + warpgroups
+                    next_dim = first_dim + next_group * span
+                    more = next_group < groups and next_dim < scope.sizes.embedded_dim
                     following = next_group if more else thread.warpgroup
                     load_key_dims(dim_values, scope.table, following, member, first_dim, scope.sizes)
             split_keys(a, al, fragment)
@@ -180,16 +181,16 @@ def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
 
 def parts_of(shape: Shape, sends: Exchange) -> Any:
     """A device function that sends parts of scores to the blocks that own their rows."""
-    rows, parts_at, send_part, eights = shape.rows, uint32(shape.layout["parts"]), sends.send_part, shape.queries // 8
+    rows, parts_at, send_part, eights = shape.rows, shape.layout["parts"], sends.send_part, shape.queries // 8
 
     @cuda.jit(device=True)
     def send(shared, scores, thread):
         for j in range(eights):
             for side in range(2):
-                row = uint32(uint32(8 * j + side) + uint32(2) * thread.member)
-                at = uint32(parts_at + (thread.slot * uint32(rows) + row % uint32(rows)) * uint32(KEYS))
-                at = uint32(at + swizzle(thread.key, row // uint32(2)))
-                send_part(shared, at, row // uint32(rows), scores[4 * j + side], scores[4 * j + side + 2])
+                row = 8 * j + side + 2 * thread.member
+                at = parts_at + (thread.slot * rows + row % rows) * KEYS
+                at = at + swizzle(thread.key, row // 2)
+                send_part(shared, at, row // rows, scores[4 * j + side], scores[4 * j + side + 2])
 
     return send
 
@@ -197,43 +198,43 @@ def parts_of(shape: Shape, sends: Exchange) -> Any:
 def score_loader(shape: Shape, embedding: Embedding) -> Any:
     """A device function that loads a lane's two adjacent scores of a row: the sum of all parts, biased and masked."""
     rows_of_block, parts, bias = shape.rows, shape.cluster * shape.warpgroups, embedding.bias
-    parts_at = uint32(shape.layout["parts"])
+    parts_at = shape.layout["parts"]
 
     @cuda.jit(device=True)
     def load_scores(shared, s, at, tile, scope, own, row, lane_id, start):
-        sizes, key = scope.sizes, uint32(start + uint32(2) * lane_id)
-        place = uint32(parts_at + own * uint32(KEYS) + swizzle(lane_id * uint32(2), row // uint32(2)))
+        sizes, key = scope.sizes, start + 2 * lane_id
+        place = parts_at + own * KEYS + swizzle(lane_id * 2, row // 2)
         x, y = ld2(shared, place)
         for part in range(1, parts):
-            z, w = ld2(shared, place + uint32(part * rows_of_block * KEYS))
+            z, w = ld2(shared, place + part * rows_of_block * KEYS)
             x += z
             y += w
         if bias is not None:
-            distance = int32(sizes.q_offset + int32(tile.first_query + row) - int32(key))
+            distance = sizes.q_offset + tile.first_query + row - key
             x += bias(scope.table, tile.bias_head, distance)
-            y += bias(scope.table, tile.bias_head, distance - int32(1))
+            y += bias(scope.table, tile.bias_head, distance - 1)
         visible = visible_to(tile, row, scope.last_key, sizes)
         s[at] = x if key < visible else NEGATIVE_INFINITY
-        s[at + 1] = y if key + uint32(1) < visible else NEGATIVE_INFINITY
+        s[at + 1] = y if key + 1 < visible else NEGATIVE_INFINITY
 
     return load_scores
 
 
 def weight_sender(shape: Shape, sends: Exchange) -> Any:
     """A device function that sends a lane's weights of a row, high and low, to all blocks."""
-    cluster, weights_at, send_weights = shape.cluster, uint32(shape.weights_at), sends.send_weights
-    high_tile, weights_low = uint32(shape.queries * TERMS), uint32(shape.queries * KEYS)
+    cluster, weights_at, send_weights = shape.cluster, shape.weights_at, sends.send_weights
+    high_tile, weights_low = shape.queries * TERMS, shape.queries * KEYS
 
     @cuda.jit(device=True)
     def send_row(shared, s, at, row, lane_id):
         high_x, low_x = split(s[at])
         high_y, low_y = split(s[at + 1])
-        place = tile_index(row, uint32(lane_id % uint32(16) // uint32(2)))
-        place = uint32(place + lane_id // uint32(16) * high_tile + lane_id % uint32(2) * uint32(2))
-        place = uint32(weights_at + place)
+        place = tile_index(row, lane_id % 16 // 2)
+        place = place + lane_id // 16 * high_tile + lane_id % 2 * 2
+        place = weights_at + place
         for to in range(cluster):
-            send_weights(shared, place, uint32(to), high_x, high_y)
-            send_weights(shared, place + weights_low, uint32(to), low_x, low_y)
+            send_weights(shared, place, to, high_x, high_y)
+            send_weights(shared, place + weights_low, to, low_x, low_y)
 
     return send_row
 

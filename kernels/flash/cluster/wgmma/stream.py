@@ -7,9 +7,10 @@ than the GPU keeps busy, and two blocks share an SM. The weights take the place 
 
 from typing import Any
 
-from numba import cuda, float32, uint32
+from numba import cuda, float32
 
 from ....device.asm import cp_async_commit, cp_async_wait_but_one
+from ....device.cint import cint
 from ....device.cluster import cluster_wait
 from ....device.wgmma import fence_products
 from ...tiles import launch_dependents, wait_for_launch
@@ -51,62 +52,62 @@ def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int,
             launch_dependents()
         if stored:
             wait_for_launch()
-        chunks = uint32((sizes.hdim + uint32(chunk_span - 1)) // uint32(chunk_span))
+        chunks = (sizes.hdim + chunk_span - 1) // chunk_span
         query = cuda.local.array(query_floats, float32)
         query_dims = cuda.local.array(query_dim_floats, float32)
         key_dims = cuda.local.array(key_dim_floats, float32)
 
-        copy_keys(shared, keys, Slice(tile.first_dim, uint32(0)), sizes)
+        copy_keys(shared, keys, Slice(tile.first_dim, cint(0)), sizes)
         cp_async_commit()
         load_query(query, queries, tile.first_dim, sizes)
-        if chunks > uint32(1):
-            second_dim = uint32(tile.first_dim + uint32(chunk_span))
-            copy_keys(shared, keys, Slice(second_dim, uint32(chunk_floats)), sizes)
+        if chunks > 1:
+            second_dim = tile.first_dim + chunk_span
+            copy_keys(shared, keys, Slice(second_dim, chunk_floats), sizes)
         else:
-            copy_values(shared, values, Slice(tile.first_dim, uint32(chunk_floats)), sizes)
+            copy_values(shared, values, Slice(tile.first_dim, chunk_floats), sizes)
         cp_async_commit()
-        start_exchange(shared, thread.tid == uint32(starter), thread.owned)
+        start_exchange(shared, thread.tid == starter, thread.owned)
 
         scores = cuda.local.array(score_floats, float32)
         for i in range(score_floats):
             scores[i] = float32(0.0)
-        buffer, chunk, chunk_dim = uint32(0), uint32(0), tile.first_dim
+        buffer, chunk, chunk_dim = cint(0), cint(0), tile.first_dim
         while chunk < chunks:
             dims = Slice(chunk_dim, buffer)
             stage_query(shared, query, query_dims, tile, scope, thread, chunk_dim)
             cp_async_wait_but_one()
             cuda.syncthreads()
             fence_products()
-            next_dim = uint32(chunk_dim + uint32(chunk_span))
-            if uint32(chunk + uint32(1)) < chunks:
+            next_dim = chunk_dim + chunk_span
+            if chunk + 1 < chunks:
                 load_query(query, queries, next_dim, sizes)
             if embeds_keys:
                 load_key_dims(key_dims, table, thread.warpgroup, thread.member, chunk_dim, sizes)
             add_scores(shared, scores, key_dims, scope, thread, dims, first_key)
             cuda.syncthreads()
-            ahead = uint32(chunk + uint32(2))
+            ahead = chunk + 2
             if ahead < chunks:
-                ahead_dim = uint32(next_dim + uint32(chunk_span))
+                ahead_dim = next_dim + chunk_span
                 copy_keys(shared, keys, Slice(ahead_dim, buffer), sizes)
-            elif uint32(ahead - chunks) < chunks:
-                ahead_dim = uint32(tile.first_dim + (ahead - chunks) * uint32(chunk_span))
+            elif ahead - chunks < chunks:
+                ahead_dim = tile.first_dim + (ahead - chunks) * chunk_span
                 copy_values(shared, values, Slice(ahead_dim, buffer), sizes)
             cp_async_commit()
-            buffer = uint32(uint32(chunk_floats) - buffer)
-            chunk, chunk_dim = uint32(chunk + uint32(1)), next_dim
+            buffer = chunk_floats - buffer
+            chunk, chunk_dim = chunk + 1, next_dim
 
         if cluster > 1:
             cluster_wait()
         send_parts(shared, scores, thread)
-        await_parts(shared, thread.tid, uint32(0), thread.owned, False)
+        await_parts(shared, thread.tid, cint(0), thread.owned, False)
         rows = cuda.local.array(row_floats, float32)
         begin_rows(rows, sizes.seq_k)
         softmax(shared, rows, tile, scope, thread, first_key, False)
         cuda.syncthreads()
-        await_weights(shared, thread.tid, uint32(0), False)
+        await_weights(shared, thread.tid, cint(0), False)
         fence_products()
         output = cuda.local.array(output_floats, float32)
-        chunk, chunk_dim = uint32(0), tile.first_dim
+        chunk, chunk_dim = cint(0), tile.first_dim
         while chunk < chunks:
             dims = Slice(chunk_dim, buffer)
             cp_async_wait_but_one()
@@ -115,13 +116,13 @@ def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int,
                 output[i] = float32(0.0)
             weigh(shared, output, thread, dims)
             store_output(shared, output, results, thread, dims, sizes)
-            if uint32(chunk + uint32(2)) < chunks:
+            if chunk + 2 < chunks:
                 cuda.syncthreads()
-                ahead_dim = uint32(chunk_dim + uint32(2 * chunk_span))
+                ahead_dim = chunk_dim + 2 * chunk_span
                 copy_values(shared, values, Slice(ahead_dim, buffer), sizes)
             cp_async_commit()
-            buffer = uint32(uint32(chunk_floats) - buffer)
-            chunk, chunk_dim = uint32(chunk + uint32(1)), uint32(chunk_dim + uint32(chunk_span))
+            buffer = chunk_floats - buffer
+            chunk, chunk_dim = chunk + 1, chunk_dim + chunk_span
 
     attention.__name__ = attention.__qualname__ = name
     return attention
