@@ -44,6 +44,8 @@ def exchange(cluster: int, arrived: int, row_bytes: int, weights_bytes: int) -> 
                 barrier_init(shared, parts_arrived, 1)
                 barrier_init(shared, weights_arrived, 1)
                 barrier_init_fence()
+            cuda.syncwarp()  # the warp as a whole may initialise them, as racecheck sees it
+            if first:
                 barrier_expect(shared, parts_arrived, owned * bytes_of_row)
                 barrier_expect(shared, weights_arrived, bytes_of_weights)
             cluster_start()

@@ -45,7 +45,7 @@ def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -
                 start, more = row_start, group * span
                 if halves and group < paired:
                     dim, there = half_of(first_dim, more, lane, sizes)
-                    start, more = advance(rows.data, row * rows.pitch + dim), cint(0)
+                    start, more = advance(rows.data, row * rows.pitch + dim), 0
                 else:
                     there = first_dim + lane + more < sizes.hdim
                 cp_async4_or_zero(shared, to + group * GROUP, start, more, row < rows.count and there)

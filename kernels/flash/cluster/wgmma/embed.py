@@ -88,7 +88,7 @@ def loader(shape: Shape, half_split: bool, paired: int, passes: int) -> Any:
                 there = dim + more < sizes.hdim
                 if half_split and group < paired:
                     dim, there = half_of(first_dim, more, lane, sizes)
-                    more = cint(0)
+                    more = 0
                 x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
                 if row < rows.count and there:
                     x = ld4(advance(row_start, dim), more)
