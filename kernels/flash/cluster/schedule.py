@@ -22,7 +22,7 @@ Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_q
 
 # `reciprocal` is that of `kv_heads`; the first `embedded_dim` dims are embedded; query i stands at `q_offset` + i.
 Sizes = namedtuple("Sizes", "kv_heads reciprocal seq_q seq_k hdim embedded_dim q_offset causal softmax_scale")
-SIZES = types.NamedTuple((*(CINT,) * 8, types.float32), Sizes)
+SIZES = types.NamedTuple((CINT, types.uint32, *(CINT,) * 6, types.float32), Sizes)
 
 # Of keys that are split: where the totals of rows go, the keys of a part, and the rows of all heads.
 Parts = namedtuple("Parts", "totals keys rows")
