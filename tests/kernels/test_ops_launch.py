@@ -236,7 +236,7 @@ def test_a_tensor_that_no_kernel_takes_is_copied_and_said_once(card: Card, moved
 def test_rows_whose_offsets_in_a_tile_need_more_than_32_bits_are_copied(card: Card, name: str) -> None:
     given = {"q": normal(1, 1, 2, 8), "k": normal(1, 1, 2, 8), "v": normal(1, 1, 2, 8), "out": torch.empty(1, 1, 2, 8)}
     exact = attention(given["q"], given["k"], given["v"])
-    for apart, stride in ((2**25 - 4, 2**25 - 4), (2**25, 8)):
+    for apart, stride in ((2**26 - 4, 2**26 - 4), (2**26, 8)):
         far = torch.empty(apart + 8).as_strided((1, 1, 2, 8), (apart + 8, apart + 8, apart, 1))
         out = attention(**given | {name: far.copy_(given[name])})
         assert torch.equal(out, exact) and card.launched[-1][f"{name}.row"] == stride

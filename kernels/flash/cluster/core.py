@@ -10,8 +10,8 @@ from typing import Any
 from numba import cuda, float32
 
 from ...device.asm import cp_async_commit, cp_async_wait_but_one
-from ...device.cint import cint
 from ...device.cluster import cluster_wait
+from ...device.cuint import cuint
 from ..tiles import launch_dependents, wait_for_launch
 from .embedding import Embedding
 from .schedule import Scope, Slice, rows_from, split_of, tensors_of, tile_of_block
@@ -63,7 +63,7 @@ def make_kernel(shape: Any, embedding: Embedding, phases: Phases, name: str) -> 
         scope = Scope(table, last_key, totals, sizes)
         if splits:
             launch_dependents()
-        dims = Slice(tile.first_dim, cint(0))
+        dims = Slice(tile.first_dim, cuint(0))
         query = cuda.local.array(query_floats, float32)
         query_dims = cuda.local.array(query_dim_floats, float32)
         key_dims = cuda.local.array(key_dim_floats, float32)
@@ -85,7 +85,7 @@ def make_kernel(shape: Any, embedding: Embedding, phases: Phases, name: str) -> 
         rows = cuda.local.array(row_floats, float32)
         begin(rows, sizes.seq_k)
 
-        phase, start, more = cint(0), first_key, True  # the phase of the mbarriers
+        phase, start, more = cuint(0), first_key, True  # the phase of the mbarriers
         while more:
             first_tile, next_start = start == first_key, start + tile_keys
             more = next_start < last_key

@@ -6,7 +6,7 @@ from typing import Any
 from numba import cuda, float32
 
 from ...constants import MUST_BE, require
-from ...device.cint import cint
+from ...device.cuint import cuint
 from ...device.vector import advance, ld2, ld4, make_float4
 from ...planning import require_raw_keys
 from ...version import Problem
@@ -67,7 +67,7 @@ def halves_of(dim, more, embedded_dim, hdim):
     After the embedded dims nothing is paired, and the two halves of 32 (or 8) consecutive dims take the place of pairs.
     `more`, a multiple of 32, is a separate argument so that the groups of a thread share the rest of the computation.
     """
-    together = cint(32) if (embedded_dim | hdim) % 32 == 0 else cint(8)
+    together = cuint(32) if (embedded_dim | hdim) % 32 == 0 else cuint(8)
     inside = dim & together - 1
     embedded = dim + more < embedded_dim
     low = dim // 2 + more // 2

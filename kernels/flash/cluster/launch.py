@@ -10,7 +10,7 @@ from ...version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 
 MOST_STRIDE = 2**32 - 1  # in elements
-MOST_ROW_STRIDE = 2**25 - 1  # offsets within a tile of 64 rows then fit 32 bits
+MOST_ROW_STRIDE = 2**26 - 1  # offsets within a tile of 64 rows then fit 32 bits
 
 
 def require_stride(elements: int) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from numba import cuda, types, uint64
 
 from ...constants import FLOATS, UINT
-from ...device.cint import CINT, cint
 from ...device.cluster import cluster_rank
+from ...device.cuint import CUINT, cuint
 from ...device.rows import quotient, rows_of
 from ...device.vector import advance
 from .shape import GROUP
@@ -22,7 +22,7 @@ Tile = namedtuple("Tile", "rank batch kv_head head shared_head bias_head first_q
 
 # `reciprocal` is that of `kv_heads`; the first `embedded_dim` dims are embedded; query i stands at `q_offset` + i.
 Sizes = namedtuple("Sizes", "kv_heads reciprocal seq_q seq_k hdim embedded_dim q_offset causal softmax_scale")
-SIZES = types.NamedTuple((CINT, types.uint32, *(CINT,) * 6, types.float32), Sizes)
+SIZES = types.NamedTuple((*(CUINT,) * 6, types.int32, CUINT, types.float32), Sizes)
 
 # Of keys that are split: where the totals of rows go, the keys of a part, and the rows of all heads.
 Parts = namedtuple("Parts", "totals keys rows")
@@ -41,23 +41,23 @@ def tile_of_block(cluster: int, queries: int, heads_last: bool = False, splits: 
 
     @cuda.jit(device=True)
     def tile(sizes):
-        rank = cint(0)
+        rank = cuint(0)
         if cluster > 1:
             rank = cluster_rank()
-        shared_head, index = cint(cuda.blockIdx.x) // cluster, cint(cuda.blockIdx.z)
-        tiles = cint(cuda.gridDim.z)
+        shared_head, index = cuint(cuda.blockIdx.x) // cluster, cuint(cuda.blockIdx.z)
+        tiles = cuint(cuda.gridDim.z)
         if heads_last:
             shared_head, index = index, shared_head
-            tiles = cint(cuda.gridDim.x) // cluster
-        split = cint(0)
+            tiles = cuint(cuda.gridDim.x) // cluster
+        split = cuint(0)
         if splits:
             tiles = (sizes.seq_q + queries - 1) // queries
             split = index // tiles
             index = index - split * tiles
         batch = quotient(shared_head, sizes.kv_heads, sizes.reciprocal)
         kv_head = shared_head - batch * sizes.kv_heads
-        head = kv_head * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
-        bias_head = shared_head * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
+        head = kv_head * cuint(cuda.gridDim.y) + cuint(cuda.blockIdx.y)
+        bias_head = shared_head * cuint(cuda.gridDim.y) + cuint(cuda.blockIdx.y)
         # the last queries first: with a mask they attend to the most keys
         first_query = (tiles - index - 1) * queries
         query_count = min(queries, sizes.seq_q - first_query)
@@ -72,8 +72,8 @@ def tensors_of(tile, q, k, v, out, last_key):
     """The tile of q, the rows of a head of k and v up to `last_key`, and the tile of out."""
     q_tile = rows_of(q, tile.batch, tile.head, tile.first_query)
     out_tile = rows_of(out, tile.batch, tile.head, tile.first_query)
-    k_head = rows_of(k, tile.batch, tile.kv_head, cint(0))
-    v_head = rows_of(v, tile.batch, tile.kv_head, cint(0))
+    k_head = rows_of(k, tile.batch, tile.kv_head, cuint(0))
+    v_head = rows_of(v, tile.batch, tile.kv_head, cuint(0))
     q_rows, out_rows = Source(q_tile, q.row, tile.query_count), Source(out_tile, out.row, tile.query_count)
     return q_rows, Source(k_head, k.row, last_key), Source(v_head, v.row, last_key), out_rows
 
@@ -101,11 +101,11 @@ def split_of(splits: bool) -> tuple[Any, Any]:
 
     @cuda.jit(device=True)
     def all_keys(tile, parts, sizes):
-        return cint(0), visible_keys(tile, sizes)
+        return cuint(0), visible_keys(tile, sizes)
 
     @cuda.jit(device=True)
     def whole_result(tile, out, parts, sizes):
-        return out, cint(0)
+        return out, cuint(0)
 
     @cuda.jit(device=True)
     def keys_of_part(tile, parts, sizes):

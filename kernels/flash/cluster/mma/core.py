@@ -10,7 +10,7 @@ from typing import Any
 from numba import cuda
 
 from ....device.asm import cp_async_wait
-from ....device.cint import cint
+from ....device.cuint import cuint
 from ....device.rows import ROWS
 from ....device.vector import advance, make_float4, st4
 from ....limits import EMULATED_TARGET
@@ -45,7 +45,7 @@ def thread_of(shape: Shape) -> Any:
 
     @cuda.jit(device=True)
     def thread(rank):
-        tid = cint(cuda.threadIdx.x)
+        tid = cuint(cuda.threadIdx.x)
         warp_id, lane_id = tid // 32, tid % 32
         lane_row, member = lane_id // 4, lane_id % 4
         first_row, column, copied_dim = place(rank * GROUP)
@@ -120,7 +120,7 @@ def phases_of(shape: Shape, embedding: Embedding) -> Phases:
     @cuda.jit(device=True)
     def load(shared, query, query_dims, dim_values, queries, tile, scope, thread):
         """Copies of Q and K; meanwhile what all positions share, of the first dims that a thread embeds."""
-        sizes, dims = scope.sizes, Slice(tile.first_dim, cint(0))
+        sizes, dims = scope.sizes, Slice(tile.first_dim, cuint(0))
         if embeds and thread.copied_dim < sizes.embedded_dim:
             x = per_dim(scope.table, thread.copied_dim)
             dim_values[0], dim_values[1], dim_values[2], dim_values[3] = x.x, x.y, x.z, x.w

@@ -6,6 +6,7 @@ from numba import cuda, float32
 
 from ....device.asm import cp_async2_or_zero, cp_async4_or_zero, cp_async_wait
 from ....device.cint import cint
+from ....device.cuint import cuint
 from ....device.vector import advance, ld4, make_float4, st4
 from ..embedding import Embedding, halves_of
 from ..shape import COPIERS, GROUP
@@ -18,7 +19,7 @@ def place_of(shape: Shape) -> Any:
 
     @cuda.jit(device=True)
     def place(first_dim):
-        tid = cint(cuda.threadIdx.x)
+        tid = cuint(cuda.threadIdx.x)
         sharer, lane_dim = tid // (COPIERS * rows_per_pass), tid % COPIERS * 4
         row, column = tid // COPIERS % rows_per_pass, lane_dim + sharer * GROUP
         return row, column, first_dim + lane_dim + sharer * span
@@ -128,9 +129,9 @@ def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
         """Embed what a thread has copied of a tile of K, and with the first tile of Q; waits for the copies."""
         values = cuda.local.array(embedded_floats, float32)
         next_values = make_float4(dim_values[0], dim_values[1], dim_values[2], dim_values[3])
-        table, sizes, first_tile, nothing = scope.table, scope.sizes, start == 0, cint(0)
+        table, sizes, first_tile, nothing = scope.table, scope.sizes, start == 0, cuint(0)
         key_count, first_row = min(keys, scope.last_key - start), thread.first_row
-        first_position = sizes.q_offset + tile.first_query
+        first_position = cint(sizes.q_offset + tile.first_query)
         known = key_count if embeds_keys and first_position == 0 else nothing  # rows whose positions are those of K
         other, dim = thread.column, thread.copied_dim
         while other < width and dim < sizes.embedded_dim:
@@ -139,7 +140,7 @@ def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
             if next_dim < sizes.embedded_dim:
                 next_values = per_dim(table, next_dim)
             if embeds_keys:
-                key_values(values, table, start, key_count, nothing, first_row, dim, now, sizes.hdim)
+                key_values(values, table, cint(start), key_count, nothing, first_row, dim, now, sizes.hdim)
             if embeds_query and first_tile:
                 query_values(values, table, first_position, tile.query_count, known, first_row, dim, now, sizes.hdim)
             cp_async_wait()  # waits in the first iteration only

@@ -5,7 +5,7 @@ from typing import Any
 from numba import cuda, float32
 
 from ....device.asm import mma_m16n8k8_tf32
-from ....device.cint import cint
+from ....device.cuint import cuint
 from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
 from ....device.vector import ld2, ld4
 from ..repeat import repeat
@@ -150,7 +150,7 @@ def output_by_products(shape: Shape) -> Any:
                 acc[16 * p + 4 * j + 1] *= correction0
                 acc[16 * p + 4 * j + 2] *= correction1
                 acc[16 * p + 4 * j + 3] *= correction1
-            key = cint(0)
+            key = cuint(0)
             while key < keys:
                 weigh_steps(shared, acc, p, group, thread, key)
                 key = key + STEP * unroll

@@ -4,6 +4,7 @@ from typing import Any
 
 from numba import cuda, float32
 
+from ....device.cint import cint
 from ....device.reduce import NEGATIVE_INFINITY
 from ....device.vector import ld2
 from ..embedding import Embedding
@@ -35,7 +36,7 @@ def score_loader(shape: Shape, embedding: Embedding) -> Any:
         for n in range(per_lane):
             key = first_key + n
             if bias is not None:
-                distance = sizes.q_offset + tile.first_query + row - (start + key)
+                distance = cint(sizes.q_offset + tile.first_query + row - (start + key))
                 s[at + n] += bias(scope.table, tile.bias_head, distance)
             if key >= keys or start + key >= visible:
                 s[at + n] = NEGATIVE_INFINITY

@@ -14,7 +14,7 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ....device.cint import cint
+from ....device.cuint import cuint
 from ....device.rows import ROWS
 from ....planning import require, require_shared
 from ....version import MOST_BLOCKS, Kernel, Launch, Problem
@@ -44,14 +44,14 @@ def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
 
     def attention(q, k, v, out, table, sizes):
         shared = cuda.shared.array(0, float32, 16)
-        tid = cint(cuda.threadIdx.x)
+        tid = cuint(cuda.threadIdx.x)
         warp_id, lane_id = tid // 32, tid % 32
         tile = tile_of(sizes)
         if table_of_batch is not None:
             table = table_of_batch(table, tile.batch)
         last_key, embedded_dim = visible_keys(tile, sizes), sizes.embedded_dim
         q_rows, k_head, v_head, results = tensors_of(tile, q, k, v, out, last_key)
-        scope = Scope(table, last_key, cint(0), sizes)
+        scope = Scope(table, last_key, cuint(0), sizes)
 
         # This thread's keys of a tile and dims of a step.
         first_key = warp_id % warps_n * (32 // lanes) + lane_id // lanes
@@ -71,19 +71,19 @@ def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
 
         q_values = cuda.local.array(query_floats, float32)
         buffer = query_at
-        fetch(q_values, q_rows.data, q.row, tile.query_count, cint(0), embedded_dim)
-        place(shared, q_values, buffer, tile, cint(0), table, sizes)
+        fetch(q_values, q_rows.data, q.row, tile.query_count, cuint(0), embedded_dim)
+        place(shared, q_values, buffer, tile, cuint(0), table, sizes)
         cuda.syncthreads()
         rows = cuda.local.array((STATE, rows_of_warp), float32)
         begin_rows(rows, sizes.seq_k)
 
-        tile_start = cint(0)
+        tile_start = cuint(0)
         while tile_start < last_key:
             buffer = score(shared, k_values, buffer, q_rows, k_head, tile_start, thread, tile, scope)
             for i in range(value_floats):
                 v_values[i] = float32(0.0)
             first_value = tile_start + group * BLOCK
-            load_values(v_values, v_head.data, v.row, first_value, last_key, column, cint(0))
+            load_values(v_values, v_head.data, v.row, first_value, last_key, column, cuint(0))
             cuda.syncthreads()
             more = tile_start + keys < last_key
             softmax(shared, rows, tile, scope, thread, tile_start, more)

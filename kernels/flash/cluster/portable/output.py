@@ -4,7 +4,7 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ....device.cint import cint
+from ....device.cuint import cuint
 from ....device.vector import ld4, make_float4, st4
 from ..embedding import loader_of
 from ..repeat import repeat
@@ -122,13 +122,13 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
                 next_key = tile_start + next_block * BLOCK
                 at = scores_at + block * BLOCK
                 if ahead:
-                    load_values(v_next, v_head.data, v_head.pitch, next_key, last_key, next_dim, cint(0))
+                    load_values(v_next, v_head.data, v_head.pitch, next_key, last_key, next_dim, cuint(0))
                     weigh_block(acc, v_values, shared, at)
                     for i in range(value_floats):
                         v_values[i] = v_next[i]
                 else:
                     weigh_block(acc, v_values, shared, at)
-                    load_values(v_values, v_head.data, v_head.pitch, next_key, last_key, next_dim, cint(0))
+                    load_values(v_values, v_head.data, v_head.pitch, next_key, last_key, next_dim, cuint(0))
                 block = block + groups
             if not resident:
                 done = tile_start + keys >= last_key

@@ -6,6 +6,7 @@ from typing import Any
 from numba import cuda, float32, uint64
 
 from ....device.cint import cint
+from ....device.cuint import cuint
 from ....device.reduce import FULL_MASK
 from ....device.vector import advance, ld4, make_float4, st2, st4
 from ..embedding import Embedding, loader_of
@@ -52,7 +53,7 @@ def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
     @cuda.jit(device=True)
     def load_row(i, values, source, pitch, dim, embedded_dim, rows):
         row = advance(source, i * pitch)
-        x = load_dims(row, dim, cint(0), i < rows, embedded_dim, hdim)
+        x = load_dims(row, dim, cuint(0), i < rows, embedded_dim, hdim)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     load_rows = repeat(load_row, count)
@@ -78,22 +79,22 @@ def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
 
     @cuda.jit(device=True)
     def fetch_quad(i, values, q_tile, pitch, query_count, first_dim, embedded_dim):
-        quad = cint(cuda.threadIdx.x) + i * threads
+        quad = cuint(cuda.threadIdx.x) + i * threads
         row = quad // quads
         dim = first_dim + quad % quads * 4
         row_start = advance(q_tile, row * pitch)
-        x = load_pairs(row_start, dim, cint(0), row < query_count, embedded_dim, hdim)
+        x = load_pairs(row_start, dim, cuint(0), row < query_count, embedded_dim, hdim)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def place_quad(i, shared, values, buffer, tile, first_dim, table, sizes):
-        quad = cint(cuda.threadIdx.x) + i * threads
+        quad = cuint(cuda.threadIdx.x) + i * threads
         row = quad // quads
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         if embeds_query:
             dim = first_dim + quad % quads * 4
             if row < tile.query_count and dim < sizes.embedded_dim:
-                position = sizes.q_offset + tile.first_query + row
+                position = cint(sizes.q_offset + tile.first_query + row)
                 s, t, u, v = per_position(table, position, dim, per_dim(table, dim), hdim)
                 x = apply(x, s, t, u, v)
         scale = sizes.softmax_scale
@@ -142,7 +143,7 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
 
     @cuda.jit(device=True)
     def embed_key(i, values, table, first, last_key, dim, dim_values):
-        position = min(first + i, last_key - 1)
+        position = cint(min(first + i, last_key - 1))
         s, t, u, v = per_position(table, position, dim, dim_values, hdim)
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         x = apply(x, s, t, u, v)
@@ -170,12 +171,12 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
         for i in range(sums):
             sums_of[i] = float32(0.0)
         key = tile_start + thread.first_key
-        slice_start = cint(0)
+        slice_start = cuint(0)
         while slice_start < width:
             next_slice = slice_start + staged
             if sliced:
                 if next_slice >= width:
-                    next_slice = cint(0)
+                    next_slice = cuint(0)
                 fetch(q_values, q_rows.data, q_rows.pitch, q_rows.count, next_slice, embedded_dim)
             dim = thread.first_dim
             while dim < staged:

@@ -4,6 +4,7 @@ from typing import Any
 
 from numba import cuda, float32
 
+from ....device.cint import cint
 from ....device.reduce import NEGATIVE_INFINITY
 from ....device.vector import st2
 from ..embedding import Embedding
@@ -30,7 +31,7 @@ def score_loader(shape: Shape, embedding: Embedding) -> Any:
                     total += shared[scores_at + (part * queries + row) * stride + own_key]
                 if bias is not None:
                     if row < tile.query_count:
-                        distance = scope.sizes.q_offset + tile.first_query + row - key
+                        distance = cint(scope.sizes.q_offset + tile.first_query + row - key)
                         total += bias(scope.table, tile.bias_head, distance)
                 s[at + n] = total
 

@@ -5,7 +5,7 @@ from typing import Any
 from numba import cuda
 
 from ....device.asm import cp_async4_or_zero
-from ....device.cint import cint
+from ....device.cuint import cuint
 from ....device.tensor import FACTOR_BOUND, split_bounded
 from ....device.vector import advance
 from ....device.wgmma import TERMS, tile_index
@@ -35,8 +35,8 @@ def copier(shape: Shape, place_at: int, halves: bool = False, paired: int = 0) -
     def copy(shared, rows, dims, sizes):
         """Rows past the last, and dims past hdim, become 0."""
         first_dim = dims.first_dim
-        lane = cint(cuda.threadIdx.x) % COPIERS * 4
-        first_row = cint(cuda.threadIdx.x) // COPIERS
+        lane = cuint(cuda.threadIdx.x) % COPIERS * 4
+        first_row = cuint(cuda.threadIdx.x) // COPIERS
         for i in range(KEYS // rows_per_pass):
             row = first_row + i * rows_per_pass
             to = place + dims.buffer + row * stride + swizzle(lane, row)
@@ -79,7 +79,7 @@ def query_placer(shape: Shape, halves: bool, paired: int) -> Any:
         side = column // STEP
         place = query_at + column % STEP // 4
         for i in range(query_passes):
-            row = cint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
+            row = cuint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
             if queries % rows_per_pass == 0 or row < queries:
                 for term in range(4):
                     at = place + tile_index(row, 4 * side + term)

@@ -6,6 +6,7 @@ from typing import Any
 from numba import cuda, float32
 
 from ....device.cint import cint
+from ....device.cuint import cuint
 from ....device.reduce import FULL_MASK
 from ....device.vector import advance, ld4, make_float4, st4
 from ..embedding import Embedding, halves_of
@@ -58,7 +59,7 @@ def pairer(groups: int, paired: int, passes: int) -> Any:
 
     @cuda.jit(device=True)
     def pair(raw):
-        first = cint(cuda.threadIdx.x) % COPIERS < COPIERS // 2
+        first = cuint(cuda.threadIdx.x) % COPIERS < COPIERS // 2
         for i in range(passes):
             for group in range(paired):
                 at = 4 * (i * groups + group)
@@ -79,9 +80,9 @@ def loader(shape: Shape, half_split: bool, paired: int, passes: int) -> Any:
     @cuda.jit(device=True)
     def load(raw, rows, first_dim, sizes):
         """Four dims of each group of a thread's rows; 0 where there are none."""
-        lane = cint(cuda.threadIdx.x) % COPIERS * 4
+        lane = cuint(cuda.threadIdx.x) % COPIERS * 4
         for i in range(passes):
-            row = cint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
+            row = cuint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
             row_start = advance(rows.data, row * rows.pitch)
             for group in range(groups):
                 at, more, dim = 4 * (i * groups + group), group * span, first_dim + lane
@@ -124,8 +125,8 @@ def query_embedder(shape: Shape, embedding: Embedding) -> Any:
         dim = copied_dim + group * span
         if dim < sizes.embedded_dim:
             for i in range(query_passes):
-                row = cint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
-                position = first_position + min(row, count - 1)
+                row = cuint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
+                position = first_position + cint(min(row, count - 1))
                 at = 4 * (i * groups + group)
                 x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
                 x = embed_four(x, table, position, dim, dim_values, 4 * group, sizes.hdim)
@@ -161,7 +162,7 @@ def key_embedder(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
             dim = dim_of(group, half, member, first_dim)
             if dim < scope.sizes.embedded_dim:
                 for i in range(2):
-                    position = min(start_key + key + i, scope.last_key - 1)
+                    position = cint(min(start_key + key + i, scope.last_key - 1))
                     at = 8 * half + 4 * i
                     a, b, c, d = at, at + 1, at + 2, at + 3
                     if half_split:
@@ -194,14 +195,14 @@ def tile_embedder(shape: Shape, embedding: Embedding, paired: int) -> Any:
         if half_split:
             pair_key_rows(raw)
         for i in range(key_passes):
-            row = cint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
+            row = cuint(cuda.threadIdx.x) // COPIERS + i * rows_per_pass
             for group in range(groups):
                 dim = copied_dim + group * span
                 if row < rows.count and dim < sizes.hdim:
                     at = 4 * (i * groups + group)
                     x = make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3])
                     if dim < sizes.embedded_dim:
-                        x = embed_four(x, table, (first_key + row), dim, dim_values, 4 * group, sizes.hdim)
+                        x = embed_four(x, table, cint(first_key + row), dim, dim_values, 4 * group, sizes.hdim)
                     st4(to, row * sizes.hdim + dim, x)
 
     return embed_tile

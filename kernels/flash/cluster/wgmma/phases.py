@@ -6,6 +6,7 @@ from typing import Any
 from numba import cuda, float32, int32
 
 from ....device.cint import cint
+from ....device.cuint import cuint
 from ....device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ....device.tensor import split
 from ....device.vector import advance, ld2, ld4, make_float4, st2, st4
@@ -41,12 +42,12 @@ def thread_of(shape: Shape, embedding: Embedding) -> Any:
 
     @cuda.jit(device=True)
     def thread(rank):
-        tid = cint(cuda.threadIdx.x)
-        warp_id, lane_id, warpgroup = tid // 32, tid % 32, cint(0)
+        tid = cuint(cuda.threadIdx.x)
+        warp_id, lane_id, warpgroup = tid // 32, tid % 32, cuint(0)
         lane_row, member = lane_id // 4, lane_id % 4
         if warpgroups > 1:
             # broadcast from one lane, so that the compiler knows it is uniform
-            warpgroup = cint(cuda.shfl_sync(FULL_MASK, int32(tid // WARPGROUP), 0))
+            warpgroup = cuint(cuda.shfl_sync(FULL_MASK, int32(tid // WARPGROUP), 0))
         key = warp_id % 4 * 16 + 2 * lane_row
         dim = (warp_id % 4 * 8 + lane_row) * lane_dims
         slot = rank * warpgroups + warpgroup
@@ -82,7 +83,7 @@ def query_stager(shape: Shape, embedding: Embedding, paired: int) -> Any:
         if half_split:
             pair_query(raw)
         if embeds_query and copied_dim < sizes.embedded_dim:
-            position = sizes.q_offset + tile.first_query
+            position = cint(sizes.q_offset + tile.first_query)
             for i in range(paired):
                 embed_query(raw, dim_values, i, table, position, tile.query_count, copied_dim, sizes)
         place_query(shared, raw, thread.column, sizes.softmax_scale)
@@ -210,7 +211,7 @@ def score_loader(shape: Shape, embedding: Embedding) -> Any:
             x += z
             y += w
         if bias is not None:
-            distance = sizes.q_offset + tile.first_query + row - key
+            distance = cint(sizes.q_offset + tile.first_query + row - key)
             x += bias(scope.table, tile.bias_head, distance)
             y += bias(scope.table, tile.bias_head, distance - 1)
         visible = visible_to(tile, row, scope.last_key, sizes)

@@ -10,8 +10,8 @@ from typing import Any
 from numba import cuda, float32
 
 from ....device.asm import cp_async_commit, cp_async_wait_but_one
-from ....device.cint import cint
 from ....device.cluster import cluster_wait
+from ....device.cuint import cuint
 from ....device.wgmma import fence_products
 from ...tiles import launch_dependents, wait_for_launch
 from ..core import Phases
@@ -57,7 +57,7 @@ def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int,
         query_dims = cuda.local.array(query_dim_floats, float32)
         key_dims = cuda.local.array(key_dim_floats, float32)
 
-        copy_keys(shared, keys, Slice(tile.first_dim, cint(0)), sizes)
+        copy_keys(shared, keys, Slice(tile.first_dim, cuint(0)), sizes)
         cp_async_commit()
         load_query(query, queries, tile.first_dim, sizes)
         if chunks > 1:
@@ -71,7 +71,7 @@ def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int,
         scores = cuda.local.array(score_floats, float32)
         for i in range(score_floats):
             scores[i] = float32(0.0)
-        buffer, chunk, chunk_dim = cint(0), cint(0), tile.first_dim
+        buffer, chunk, chunk_dim = cuint(0), cuint(0), tile.first_dim
         while chunk < chunks:
             dims = Slice(chunk_dim, buffer)
             stage_query(shared, query, query_dims, tile, scope, thread, chunk_dim)
@@ -99,15 +99,15 @@ def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int,
         if cluster > 1:
             cluster_wait()
         send_parts(shared, scores, thread)
-        await_parts(shared, thread.tid, cint(0), thread.owned, False)
+        await_parts(shared, thread.tid, cuint(0), thread.owned, False)
         rows = cuda.local.array(row_floats, float32)
         begin_rows(rows, sizes.seq_k)
         softmax(shared, rows, tile, scope, thread, first_key, False)
         cuda.syncthreads()
-        await_weights(shared, thread.tid, cint(0), False)
+        await_weights(shared, thread.tid, cuint(0), False)
         fence_products()
         output = cuda.local.array(output_floats, float32)
-        chunk, chunk_dim = cint(0), tile.first_dim
+        chunk, chunk_dim = cuint(0), tile.first_dim
         while chunk < chunks:
             dims = Slice(chunk_dim, buffer)
             cp_async_wait_but_one()
