@@ -29,8 +29,8 @@ Sizes = namedtuple(
 # from one sequence to the next. slopes: float32[batch, heads]. What the kernel's embedding does not use is not read.
 Rotation = namedtuple("Rotation", "rotary_dim rates cos sin pitch rows positions batch slopes")
 
-# Partial results: float32[head, split, row, hdim], and (row max, row sum) of each.
-Workspace = namedtuple("Workspace", "part maxima")
+# Partial results, see `combine`.
+Workspace = namedtuple("Workspace", "part totals")
 
 
 def types_of(dtype: Dtype) -> tuple[Any, ...]:

@@ -1,90 +1,125 @@
-"""Combine: the partial results of all splits of a row to its output, in a second launch."""
+"""Combine: the partial results of all splits of a row to its output, in a launch behind the one that attends.
+
+Rows are those of all heads, in the order (batch, head, query). Each split leaves the weighted sum of its values in
+part[split, row] and (row max in base 2, row sum) in totals[split, row]: float32[splits, rows, hdim] and
+float32[splits, rows, 2].
+"""
 
 import functools
 
-from numba import cuda, float32, types
+from numba import cuda, float32, types, uint64
 
-from ..device.cint import cint
-from ..version import Kernel, SharedLayout
-from .args import types_of
+from ..constants import FLOATS
+from ..device.cint import CINT, cint
+from ..device.vector import advance
+from ..version import Kernel, Launch, SharedLayout
+from .args import STRIDE
 from .dtype import DTYPES
-from .epilogue import merged, no_keys, store_row
+from .epilogue import merged, no_keys, store_quad
 from .softmax import NO_KEY
-from .tiles import I64, as_floats, as_words, f32, floats, i32, load_words, op, smaller, store_words, wait_for_launch
+from .tiles import (
+    I64,
+    as_floats,
+    as_words,
+    at_float,
+    f32,
+    floats,
+    i32,
+    load_words,
+    op,
+    smaller,
+    store_words,
+    wait_for_launch,
+)
 
-IN_FLIGHT = 8  # partial results that a thread asks for at a time
-THREADS = 128  # of a block, or as many as there are quads of dims
-SCRATCH = 8  # floats a thread: four of the output, row max and row sum
+LANES, SHARES = 32, 8  # threads of a block: four dims each, by splits
+IN_FLIGHT = 4  # partial results that a thread asks for at a time
+STATE = 8  # floats from one thread's state in shared memory to the next: four outputs, row max and row sum
+NAMES = ("part", "totals", "out", "out_batch", "out_head", "out_row", "heads", "seq_q", "hdim", "rows", "splits")
 
 
 @op(floats(6))
-def empty(b):
+def no_splits(b):
     return no_keys()
 
 
 @op(floats(6))
-def add_splits(b, state, workspace, place, row, pitches, first, stride, splits):
-    """Add splits first, first + stride, ...: at most `IN_FLIGHT`, all asked for at once.
-
-    `place` is the element of the first split's output and `row` its row; (row pitch, output pitch) lie between splits.
-    """
-    part, maxima = workspace
+def add_splits(b, state, part, totals, first, row, rows, dim, hdim, splits):
+    """Add splits first, first + SHARES, ...: at most `IN_FLIGHT`, all asked for at once."""
     parts = []
     for number in range(IN_FLIGHT):
-        wanted = b.add(first, b.mul(stride, i32(number)))
-        split = b.zext(smaller(b, wanted, b.sub(splits, i32(1))), I64)
-        at, row_at = (b.add(b.zext(x, I64), b.mul(split, b.zext(pitch, I64))) for x, pitch in
-                      zip((place, row), pitches[::-1]))  # fmt: skip
-        top, total = as_floats(b, load_words(b, "ld.global", b.add(maxima, b.shl(row_at, I64(3))), 2))
-        new = b.icmp_signed("<", wanted, splits)  # one that is there twice adds nothing, nor infinity times 0
-        out = [b.select(new, x, i32(0)) for x in load_words(b, "ld.global", b.add(part, b.shl(at, I64(2))), 4)]
+        split = b.add(first, i32(SHARES * number))
+        there = smaller(b, split, b.sub(splits, i32(1)))
+        at = b.add(b.mul(b.zext(there, I64), b.zext(rows, I64)), b.zext(row, I64))
+        place = b.add(b.mul(at, b.zext(hdim, I64)), b.zext(dim, I64))
+        top, total = as_floats(b, load_words(b, "ld.global", b.add(totals, b.shl(at, I64(3))), 2))
+        new = b.icmp_signed("<", split, splits)  # one that is there twice adds nothing, nor infinity times 0
+        out = [b.select(new, x, i32(0)) for x in load_words(b, "ld.global", b.add(part, b.shl(place, I64(2))), 4)]
         parts.append((*as_floats(b, out), b.select(new, top, f32(NO_KEY)), total))
     return merged(b, state, parts)
 
 
 @op(types.void)
-def keep(b, shared, thread, state):
-    address, words = b.add(shared, b.mul(thread, i32(4 * SCRATCH))), as_words(b, state)
+def keep(b, shared, index, state):
+    address, words = at_float(b, shared, index), as_words(b, state)
     store_words(b, "st.shared", address, words[:4])
     store_words(b, "st.shared", address, words[4:], 16)
 
 
 @op(floats(6))
-def join(b, state, shared, thread):
-    """With what another thread keeps."""
-    address = b.add(shared, b.mul(thread, i32(4 * SCRATCH)))
-    words = [word for count, at in ((4, 0), (2, 16)) for word in load_words(b, "ld.shared", address, count, at)]
-    return merged(b, state, [as_floats(b, words)])
+def join(b, state, shared, index):
+    """With what the threads of other shares keep, from float `index` on."""
+    address, parts = at_float(b, shared, index), []
+    for at in range(0, 4 * STATE * LANES * (SHARES - 1), 4 * STATE * LANES):
+        words = load_words(b, "ld.shared", address, 4, at) + load_words(b, "ld.shared", address, 2, at + 16)
+        parts.append(as_floats(b, words))
+    return merged(b, state, parts)
 
 
 @functools.cache
-def combine_kernel(dtype: str, hdim: int, overlap: bool) -> tuple[Kernel, SharedLayout]:
-    """One block a row of queries: grid (rows, KV heads * tiles, batch); all its threads share the splits."""
-    quads, element = hdim // 4, DTYPES[dtype]
-    helpers = max(1, THREADS // quads)
-    threads, write = quads * helpers, store_row(element)
+def combine_kernel(dtype: str, overlap: bool) -> Kernel:
+    """A block takes a row and 128 dims. overlap: it starts early (programmatic dependent launch)."""
+    put, element = store_quad(DTYPES[dtype]), DTYPES[dtype]
 
-    def kernel(tensors, sizes, rotation, workspace):
+    def combine(part, totals, out, out_batch, out_head, out_row, heads, seq_q, hdim, rows, splits):
         shared = cuda.shared.array(0, float32, 16)
         if overlap:
             wait_for_launch()
-        row, y, batch, tid = cint(cuda.blockIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z), cint(cuda.threadIdx.x)
-        head, tile, rows = y // sizes.tiles, y % sizes.tiles, sizes.tile_rows
-        if tile * rows + row < sizes.group * sizes.seq_q:
-            split = tid // quads
-            dim = 4 * (tid - split * quads)
-            at = (batch * cint(cuda.gridDim.y) + y) * sizes.splits * rows + row
-            state = empty()
-            while split < sizes.splits:
-                pitches = (rows, rows * hdim)
-                state = add_splits(state, workspace, at * hdim + dim, at, pitches, split, cint(helpers), sizes.splits)
-                split += helpers * IN_FLIGHT
-            keep(shared, tid, state)
-            cuda.syncthreads()
-            if tid < quads:
-                for other in range(1, helpers):
-                    state = join(state, shared, tid + other * quads)
-                write(tensors, sizes, batch, head, tile * rows + row, dim, state)
+        lane, share, row = cint(cuda.threadIdx.x), cint(cuda.threadIdx.y), cint(cuda.blockIdx.x)
+        dim = 4 * (cint(cuda.blockIdx.y) * LANES + lane)
+        state, split = no_splits(), share
+        while split < splits and dim < hdim:
+            state = add_splits(state, part, totals, split, row, rows, dim, hdim, splits)
+            split += SHARES * IN_FLIGHT
+        keep(shared, STATE * (share * LANES + lane), state)
+        cuda.syncthreads()
+        if share == 0 and dim < hdim:
+            head = row // seq_q
+            batch = head // heads
+            offset = uint64(batch) * out_batch + uint64(head - batch * heads) * out_head
+            offset += uint64(row - head * seq_q) * out_row
+            put(advance(out, offset), dim, join(state, shared, STATE * (LANES + lane)))
 
-    kernel.__name__ = kernel.__qualname__ = f"combine_{dtype}_d{hdim}{'_pdl' * overlap}"
-    return Kernel(kernel, types_of(element), threads), SharedLayout(scratch=SCRATCH * threads)
+    combine.__name__ = combine.__qualname__ = f"combine_{dtype}{'_pdl' * overlap}"
+    signature = (FLOATS, FLOATS, element.pointer, *(STRIDE,) * 3, *(CINT,) * 5)
+    return Kernel(combine, signature, LANES * SHARES)
+
+
+def shapes(rows: int, hdim: int, splits: int) -> dict[str, tuple[int, ...]]:
+    """What the launch that attends leaves to `combine`, in float32; concurrent calls need memory of their own."""
+    return {"part": (splits, rows, hdim), "totals": (splits, rows, 2)}
+
+
+def launch_combine(
+    dtype: str, q_shape: tuple[int, int, int, int], splits: int, strides: tuple[int, int, int], overlap: bool = True
+) -> Launch:
+    """`strides` are those of batch, head and row of the output, in elements."""
+    batch, heads, seq_q, hdim = q_shape
+    rows = batch * heads * seq_q
+    return Launch(
+        combine_kernel(dtype, overlap),
+        grid=(rows, -(-hdim // (4 * LANES))),
+        block=(LANES, SHARES),
+        shared=SharedLayout(states=STATE * LANES * SHARES),
+        args=(*NAMES[:3], *strides, heads, seq_q, hdim, rows, splits),
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 from numba import cuda, types, uint64
 
+from ..device.cint import cint
 from ..device.vector import advance
 from .dtype import Dtype
 from .schedule import DecodeShape, Shape, query_of
@@ -40,11 +41,8 @@ def exact_inverse(b: Any, total: Any) -> Any:
     return b.fma(by, b.fma(negate(b, total), by, f32(1.0)), by)
 
 
-def store_row(element: Dtype) -> Any:
-    """write(tensors, sizes, batch, head, row, dim, (four outputs, row max, row sum)): divided, rounded; 0 without keys.
-
-    `row` counts the rows of a KV head; those behind the last are not written.
-    """
+def store_quad(element: Dtype) -> Any:
+    """put(pointer, index, (four outputs, row max, row sum)): divided, rounded; 0 without keys."""
 
     @op(types.void)
     def put(b, pointer, index, state):
@@ -52,24 +50,25 @@ def store_row(element: Dtype) -> Any:
         address = b.add(pointer, b.mul(b.sext(index, I64), I64(element.size)))
         store_words(b, "st.global", address, element.words(b, [b.fmul(x, by) for x in state[:4]]))
 
-    @cuda.jit(device=True, forceinline=True)
-    def write(tensors, sizes, batch, head, row, dim, state):
-        if row < sizes.group * sizes.seq_q:
-            of_group, query = query_of(row, sizes)
-            out = advance(tensors.out, uint64(batch) * tensors.out_batch)
-            out = advance(out, uint64(head * sizes.group + of_group) * tensors.out_head)
-            put(advance(out, uint64(query) * uint64(tensors.out_row)), dim, state)
+    return put
 
-    return write
+
+@cuda.jit(device=True, forceinline=True)
+def out_row(tensors, sizes, batch, head, row):
+    """Where a row of a KV head begins in the output."""
+    of_group, query = query_of(row, sizes)
+    out = advance(tensors.out, uint64(batch) * tensors.out_batch)
+    out = advance(out, uint64(head * sizes.group + of_group) * tensors.out_head)
+    return advance(out, uint64(query) * uint64(tensors.out_row))
 
 
 @op(types.void)
 def store_part(b, workspace, place, row, first, state):
-    """Four outputs at element `place`, and with `first` the statistics of the row."""
-    part, maxima = workspace
+    """For `combine`: four outputs at element `place`, and with `first` the statistics of the row."""
+    part, totals = workspace
     store_words(b, "st.global", b.add(part, b.shl(b.zext(place, I64), I64(2))), as_words(b, state[:4]))
     with b.if_then(first):
-        store_words(b, "st.global", b.add(maxima, b.shl(b.zext(row, I64), I64(3))), as_words(b, state[4:]))
+        store_words(b, "st.global", b.add(totals, b.shl(b.zext(row, I64), I64(3))), as_words(b, state[4:]))
 
 
 def store_statistics(shape: Shape) -> Any:
@@ -101,12 +100,12 @@ def no_keys() -> list[Any]:
 
 
 def finish(shape: DecodeShape) -> Any:
-    """done(shared, tid, tensors, sizes, workspace, block, split): `block` is (batch, head, tile, flat head).
+    """done(shared, tid, tensors, sizes, workspace, block, split): `block` is (batch, KV head, tile).
 
     Accumulators and statistics of all warps are in shared memory, in front of a barrier that it has.
     """
     at, rows, pitch = shape.layout, shape.rows, shape.row_pitch
-    quads, hdim, threads, write = shape.hdim // 4, shape.hdim, shape.threads, store_row(shape.element)
+    quads, hdim, threads, put = shape.hdim // 4, shape.hdim, shape.threads, store_quad(shape.element)
 
     @op(floats(6))
     def of_warps(b, shared, row, dim):
@@ -122,18 +121,21 @@ def finish(shape: DecodeShape) -> Any:
 
     @cuda.jit(device=True, forceinline=True)
     def done(shared, tid, tensors, sizes, workspace, block, split):
-        batch, head, tile, flat = block
+        batch, head, tile = block
+        head_rows, heads = sizes.group * sizes.seq_q, sizes.kv_heads
         cuda.syncthreads()
         item = tid
         while item < rows * quads:
             row = item // quads
             dim = 4 * (item - row * quads)
-            state = of_warps(shared, row, dim)
-            if sizes.splits == 1:
-                write(tensors, sizes, batch, head, tile * rows + row, dim, state)
-            else:
-                place = (flat * sizes.splits + split) * rows + row
-                store_part(workspace, place * hdim + dim, place, dim == 0, state)
+            of_head = tile * rows + row
+            if of_head < head_rows:
+                state = of_warps(shared, row, dim)
+                if sizes.splits == 1:
+                    put(out_row(tensors, sizes, batch, head, of_head), dim, state)
+                else:
+                    place = ((split * cint(cuda.gridDim.z) + batch) * heads + head) * head_rows + of_head
+                    store_part(workspace, place * hdim + dim, place, dim == 0, state)
             item += threads
 
     return done

@@ -206,7 +206,7 @@ class Atoms(NamedTuple):
 
 
 def block_of(shape: DecodeShape) -> Any:
-    """block(sizes) -> (batch, KV head, tile, head and tile counted through, first key, end, first query)."""
+    """block(sizes) -> (batch, KV head, tile, first key, end, first query)."""
     batch_keys = shape.batch
 
     @cuda.jit(device=True, forceinline=True)
@@ -222,8 +222,7 @@ def block_of(shape: DecodeShape) -> Any:
             first_query = keys - sizes.seq_q
             split_keys = (keys + sizes.splits * batch_keys - 1) // (sizes.splits * batch_keys) * batch_keys
         start = split * split_keys
-        flat = batch * cint(cuda.gridDim.y) + y
-        return batch, head, tile, flat, start, min(start + split_keys, keys), first_query
+        return batch, head, tile, start, min(start + split_keys, keys), first_query
 
     return block
 

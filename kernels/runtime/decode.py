@@ -1,5 +1,6 @@
 """Decode calls of one signature on a device: two launches, with a workspace of torch's allocator between them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,15 +9,15 @@ import torch
 from ..flash import args
 from ..flash.chunks.plan import Chunk, require_chunk
 from ..flash.chunks.plan import shape_of as chunk_shape_of
+from ..flash.combine import NAMES as COMBINED
 from ..flash.decode.choose import MOST_QUERIES, require_decode, shape_of
-from ..flash.decode.plan import SPLITS, Decode, embedding_of
+from ..flash.decode.plan import Decode, embedding_of
 from ..version import Launch
 from . import gpu
 from .arguments import Settled, Tensors
-from .prepared import C_FORMATS, TENSORS, Prepared, build, prepared
+from .prepared import C_FORMATS, Prepared, build, prepared
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-MOVING = ("q", "k", "v", "out", "lengths", "part", "maxima")
 NAMES = (*args.Tensors._fields, *args.Sizes._fields, *args.Rotation._fields, *args.Workspace._fields)
 
 
@@ -27,13 +28,13 @@ def values_of(
     rotary_dim: int,
     others: Sequence[int],
     part: int = 0,
-    maxima: int = 0,
+    totals: int = 0,
 ) -> tuple[Any, ...]:
     """The values of a launch, in the order of `NAMES`; `strides` are four of each tensor."""
     cos, sin, rates, positions, slopes, rows, pitch, apart = others
     apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
     rotation = (rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
-    return (*addresses, *apart_in_rows, *sizes, *rotation, part, maxima)
+    return (*addresses, *apart_in_rows, *sizes, *rotation, part, totals)
 
 
 class Caller:
@@ -49,12 +50,12 @@ class Caller:
         given = tensors.cos is not None, tensors.positions is not None
         self.embedding = embedding_of(settled.family, settled.rotary_dim, *given)
 
-    def prepared(self, launch: Launch, more: Sequence[str] = (), moving: Sequence[str] = TENSORS) -> Prepared:
-        """A launch whose arguments are `NAMES` and `more`, of which those that end with "_map" are maps."""
-        names, types = (*NAMES, *more), map(str, launch.kernel.parameters)
+    def prepared(self, launch: Launch, names: Sequence[str]) -> Prepared:
+        """A launch whose arguments have these names; those that end with "_map" are maps."""
+        types = map(str, launch.kernel.parameters)
         kinds = ("map" if name.endswith("_map") else kind for name, kind in zip(names, types, strict=True))
         arguments = [(name, kind if kind in (*C_FORMATS, "map") else "uint64") for name, kind in zip(names, kinds)]
-        return prepared(launch, arguments, self.target, self.device, self.index, moving)
+        return prepared(launch, arguments, self.target, self.device, self.index)
 
     def launch(
         self,
@@ -88,31 +89,31 @@ class Decoder(Caller):
         else:
             require_decode(dtype, hdim, seq_q, *how_rotated)
             self.call = Decode(shape_of(dtype, *of_shape), *how)
-        launches, self.hdim = self.call.launches(splits=2), hdim
-        build(launches, self.target, device)
-        self.launches = [self.prepared(each, (), MOVING) for each in launches]
+        attend, combine = self.call.launches(splits=2)
+        build((attend, combine), self.target, device)
+        self._attend, self._combine = self.prepared(attend, NAMES), self.prepared(combine, COMBINED)
         self.turns = self.call.shape.dims // 2, self.call.shape.row_step
         self._last: tuple[Any, ...] = (None,)  # seq_k, and what follows of it
 
     def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:
         last = self._last
         if last[0] != seq_k:
-            splits = self.call.sizes(seq_k, q_offset, lengths)[SPLITS]
-            last = self._last = (seq_k, splits, self.call.grids(splits), self.call.part_rows(splits) * self.hdim)
-        _, splits, grids, part_floats = last
-        part = maxima = 0
-        if splits > 1:
-            count = part_floats + 2 * part_floats // self.hdim
-            workspace = torch.empty(count, dtype=torch.float32, device=self.device)
+            splits = self.call.splits(seq_k)[0]
+            floats = [math.prod(shape) for shape in self.call.workspace(splits).values()]
+            last = self._last = (seq_k, self.call.launches(splits), *floats)
+        _, (attend, *combine), part_floats, total_floats = last
+        part = totals = 0
+        if combine:
+            workspace = torch.empty(part_floats + total_floats, dtype=torch.float32, device=self.device)
             part = workspace.data_ptr()
-            maxima = part + 4 * part_floats
-        moving = (*addresses, lengths, part, maxima)
+            totals = part + 4 * part_floats
         made_of = (self, seq_k, q_offset, strides) if self.kept else None
-        values: tuple[Any, ...] = ()
-        for launch, grid in zip(self.launches[: 1 + (splits > 1)], grids):
-            if made_of and launch.launch_again(moving, made_of):
-                continue
-            if not values:
-                sizes = self.call.sizes(seq_k, q_offset, lengths)
-                values = values_of(addresses, strides, sizes, self.rotary_dim, others, part, maxima)
-            launch.launch(grid, values, made_of)
+        if not (made_of and self._attend.launch_again((*addresses, lengths, part, totals), made_of)):
+            sizes = self.call.sizes(seq_k, q_offset, lengths)
+            values = values_of(addresses, strides, sizes, self.rotary_dim, others, part, totals)
+            self._attend.launch(attend.grid, values, made_of)
+        out = addresses[3]
+        for launch in combine:
+            if not (made_of and self._combine.launch_again((out, part, totals), made_of)):
+                values = (part, totals, out, *strides[12:15], *launch.args[6:])
+                self._combine.launch(launch.grid, values, made_of)

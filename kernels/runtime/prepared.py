@@ -19,6 +19,7 @@ WORD = 8  # bytes of an address
 C_FORMATS = {"uint32": "I", "int32": "i", "cint": "i", "float32": "f", "uint64": "Q"}  # of struct, natively aligned
 MAP = f"{MAP_BYTES}s"  # a tensor map, by value
 TENSORS = ("q", "k", "v", "out")
+MOVING = (*TENSORS, "lengths", "part", "totals", "k_rotated")  # addresses that differ between calls else alike
 
 
 class _Cells(threading.local):
@@ -55,7 +56,6 @@ class Prepared:
         arguments: Sequence[tuple[Any, str]],
         device: torch.device,
         early: bool,
-        moving: Sequence[str],
     ) -> None:
         names, types = zip(*arguments, strict=True)
         formats = [MAP if name == "map" else C_FORMATS[name] for name in types]
@@ -63,7 +63,7 @@ class Prepared:
         offsets = [end - struct.calcsize(each) for end, each in zip(ends, formats, strict=True)]
         layout = struct.Struct("@" + "".join(formats))
         self._pack = layout.pack_into
-        places = [names.index(each) for each in moving]
+        places = [names.index(each) for each in MOVING if each in names]
         self._cells = _Cells(function, launch, layout.size, offsets, places, device, early)
 
     def launch(self, grid: tuple[int, ...], values: Sequence[Any], made_of: Any = None) -> None:
@@ -82,7 +82,7 @@ class Prepared:
         cells.launch()
 
     def launch_again(self, addresses: Sequence[int], made_of: Any) -> bool:
-        """Launch with other addresses of what moves, if this thread's last launch was made of the same."""
+        """Launch with other addresses of what it has of `MOVING`, if this thread's last launch was made of the same."""
         cells = self._cells
         if cells.filled != made_of:
             return False
@@ -118,11 +118,10 @@ def prepared(
     target: str,
     device: torch.device,
     index: int,
-    moving: Sequence[str] = TENSORS,
 ) -> Prepared:
     """One for each kernel and device, whatever the grid.
 
-    `arguments` are (name, Numba type or "map"); `moving` names addresses that differ between calls else alike.
+    `arguments` are (name, Numba type or "map").
     """
     key = _key(launch, index)
     if key not in _made:
@@ -131,5 +130,5 @@ def prepared(
         ptx = compiler.compile_ptx(launch.kernel, target)
         function = gpu.load_ptx(ptx)
         gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster)  # or it is refused
-        _made[key] = Prepared(function, launch, arguments, device, gpu.waits_for_launch(ptx), moving)
+        _made[key] = Prepared(function, launch, arguments, device, gpu.waits_for_launch(ptx))
     return _made[key]

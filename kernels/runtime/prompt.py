@@ -17,7 +17,6 @@ from .arguments import Settled, Tensors
 from .decode import DTYPES, NAMES, Caller, values_of
 from .prepared import Prepared, build
 
-MOVING = ("q", "k", "v", "out", "lengths")
 MAPS, ROTATED = ("k_map", "v_map"), "k_rotated"
 MOST_BLOCKS = 65_535  # of a grid's second and third dim
 MOST_MAPS = 4096  # that are remembered
@@ -61,8 +60,7 @@ class Prompter(Caller):
 
     def _prepared(self, launch: Launch) -> Prepared:
         more = ((), (ROTATED,), MAPS)[len(launch.kernel.parameters) - len(NAMES)]
-        moving = (*MOVING, ROTATED) if ROTATED in more else MOVING
-        return self.prepared(launch, more, moving)
+        return self.prepared(launch, (*NAMES, *more))
 
     def _map(self, call: Prompt, address: int, seq_k: int, strides: tuple[int, ...]) -> bytes:
         key = address, seq_k, strides
@@ -87,7 +85,7 @@ class Prompter(Caller):
         def start(prepared: Prepared, grid: tuple[int, ...], made_of: Any, *more: Any) -> None:
             """With the addresses in `more` that move too, or with maps, which `made_of` has as well."""
             nonlocal values
-            moving = (addresses[0], key, *addresses[2:], lengths, *(each for each in more if type(each) is int))
+            moving = (addresses[0], key, *addresses[2:], lengths, 0, 0, *(each for each in more if type(each) is int))
             if made_of and prepared.launch_again(moving, made_of):
                 return
             if not values:

@@ -8,7 +8,7 @@ import torch
 from ..flash.prompts.float32_plan import Prompt32, chosen32
 from . import gpu
 from .arguments import Settled, Tensors
-from .decode import Caller, values_of
+from .decode import NAMES, Caller, values_of
 from .prepared import build
 
 PARTS, MAPS = ("scales", "q_parts", "k_parts", "v_parts"), ("q_map", "k_map", "v_map")
@@ -27,7 +27,7 @@ class Prompter32(Caller):
         self.turns = self.call.shape.dims // 2, self.call.shape.row_step  # of the rates
         split, attend = self.call.launches((), k.shape[2])
         build((attend, split), self.target, device)
-        self._kernels = self.prepared(split, PARTS), self.prepared(attend, (*PARTS, *MAPS))
+        self._kernels = self.prepared(split, (*NAMES, *PARTS)), self.prepared(attend, (*NAMES, *PARTS, *MAPS))
         self._maps: dict[Any, tuple[bytes, ...]] = {}
 
     def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:

@@ -13,8 +13,7 @@ import torch
 from ..alibi.v1 import ALIBI
 from ..constants import FLOATS
 from ..flash.chunks.plan import chosen as chosen_chunk
-from ..flash.cluster import PLAIN, require_problem, serve
-from ..flash.cluster.combine import workspace
+from ..flash.cluster import PLAIN, require_problem, serve, workspace
 from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
 from ..flash.cluster.shape import power_of_two
 from ..flash.decode.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
@@ -332,11 +331,11 @@ def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     for launch, arguments in planned.launches:
         gpu.require_target(launch, target)
         names = [name for name, _ in arguments]
-        moving = TENSORS if not any(planned.workspace) else ()  # what has a workspace is never launched again as it was
-        made = prepared(launch, arguments, target, q.device, device, moving)
+        made = prepared(launch, arguments, target, q.device, device)
         constants += [name for name in names if not isinstance(name, str)]
         places = [VALUES.index(name) if isinstance(name, str) else next(behind) for name in names]
         launches.append((made, launch.grid, operator.itemgetter(*places)))
+    # What has a workspace is never launched again as it was.
     others = None if any(planned.workspace) else _kept_others(q, tensors, settled)
     return _Ready(launches, tuple(constants), planned.workspace, planned.interleaved, others)
 

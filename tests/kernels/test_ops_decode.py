@@ -11,6 +11,7 @@ from test_ops_launch import CELLS, at, use
 
 from kernels import rope_attention
 from kernels.flash import args
+from kernels.flash.combine import NAMES as COMBINED
 from kernels.runtime import compile as compiler
 from kernels.runtime import gpu
 from kernels.runtime.arguments import Asked, Tensors
@@ -45,16 +46,20 @@ class Card:
         name = self.names[handle]
         pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
         given: dict[str, Any] = {}
-        for i, (field, kind) in enumerate(zip(NAMES, self.kernels[name].parameters, strict=True)):
+        fields = COMBINED if name.startswith("combine") else NAMES
+        for i, (field, kind) in enumerate(zip(fields, self.kernels[name].parameters, strict=True)):
             cell = CELLS[C_FORMATS.get(str(kind), "Q")]
             given[field] = ctypes.cast(pointers[i], ctypes.POINTER(cell))[0]
         *grid, given["threads"] = ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:4]
         given["grid"] = tuple(grid)
         if name.startswith("combine"):
             before = self.launched[-1]
-            assert all(given[field] == before[field] for field in NAMES)
-            assert given["splits"] > 1 and given["grid"][1:] == before["grid"][1:]
-            before["combined"] = True
+            same = {*COMBINED} & {*NAMES} - {"rows"}  # which before are those of tables
+            assert all(given[field] == before[field] for field in same)
+            rows = before["grid"][2] * given["heads"] * given["seq_q"]
+            assert given["splits"] > 1 and given["heads"] == before["kv_heads"] * before["group"]
+            assert given["rows"] == rows and given["grid"] == (rows, -(-given["hdim"] // 128), 1)
+            before["combined"] = f"_d{given['hdim']}_" in before["kernel"]
         else:
             self.launched.append(given | {"kernel": name, "combined": given["splits"] == 1})
             compute(self.launched[-1])
@@ -116,11 +121,11 @@ def compute(given: dict[str, Any]) -> None:
     assert (splits - 1) * given["split_keys"] < given["seq_k"] <= splits * given["split_keys"]
 
     if splits > 1:
-        _, _, _, hdim, rows, *_ = given["kernel"].split("_")
-        floats = splits * heads * batch * int(rows[1:])
-        at(given["part"], (floats * int(hdim[1:]),), (1,)).fill_(torch.nan)
-        at(given["maxima"], (floats * 2,), (1,)).fill_(torch.nan)
-        assert given["maxima"] == given["part"] + 4 * floats * int(hdim[1:])
+        floats = splits * batch * given["kv_heads"] * given["group"] * given["seq_q"]
+        hdim = int(given["kernel"].split("_")[3][1:])
+        at(given["part"], (floats * hdim,), (1,)).fill_(torch.nan)
+        at(given["totals"], (floats * 2,), (1,)).fill_(torch.nan)
+        assert given["totals"] == given["part"] + 4 * floats * hdim
     attend_as(given, batch, given["threads"] if given["kernel"].startswith("chunk") else 32)
 
 

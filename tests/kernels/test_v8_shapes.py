@@ -11,7 +11,7 @@ from v8_plans import plan_of
 from kernels import Problem
 from kernels.constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT
 from kernels.device.wgmma import ROWS
-from kernels.flash.cluster.combine import splits_of
+from kernels.flash.cluster import splits_of
 from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.portable import core as portable
 from kernels.flash.cluster.shape import GROUP

@@ -9,7 +9,7 @@ import torch
 
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import INPUTS, reference_of
-from kernels.flash.cluster.combine import splits_of
+from kernels.flash.cluster import splits_of
 from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.portable import core as portable
 from kernels.flash.cluster.wgmma import core as wgmma

@@ -165,7 +165,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
         tid = cint(cuda.threadIdx.x)
         lane, warp = tid & 31, tid >> 5
         row_warp, key_warp = warp % row_warps, warp // row_warps
-        batch, head, tile, flat, start, end, first_query = block(sizes)
+        batch, head, tile, start, end, first_query = block(sizes)
         row = tid // chunks
         chunk = tid - row * chunks
         copies = row < step
@@ -210,7 +210,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
         if lane & 3 == 0:
             statistics(shared, max_at + place, lane >> 2, row_max)
             statistics(shared, sum_at + place, lane >> 2, row_sum)
-        done(shared, tid, tensors, sizes, workspace, (batch, head, tile, flat), cint(cuda.blockIdx.x))
+        done(shared, tid, tensors, sizes, workspace, (batch, head, tile), cint(cuda.blockIdx.x))
 
     kernel.__name__ = kernel.__qualname__ = shape.name
     return Kernel(kernel, types_of(shape.element), shape.threads, min_blocks=shape.blocks)

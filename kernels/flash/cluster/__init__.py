@@ -4,16 +4,18 @@
 `portable` needs neither clusters nor tensor cores.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...limits import CLUSTERS_SINCE, EMULATED_TARGET, capability
 from ...planning import attention_buffers
 from ...version import Buffer, Launch, Plan, Problem, Unsupported
+from ..combine import launch_combine, shapes
 from .card import SMS
-from .combine import launch_combine, splits_of, workspace
 from .embedding import PLAIN, Embedding, require_problem
-from .launch import Call
+from .launch import Call, strides
 from .mma.core import attend as attend_by_warps
 from .portable.core import attend as attend_anywhere
 from .wgmma.choose import fastest, takes
@@ -52,10 +54,27 @@ def hybrid(problem: Problem, embedding: Embedding, *how: Any, **options: Any) ->
     return embed_keys(call, overlap=attention.shape.core == "wgmma"), attention
 
 
+def splits_of(problem: Problem, launch: Launch) -> int:
+    """How many parts an attention leaves of a row; 0 where it leaves the output."""
+    if not getattr(launch.shape, "splits", False):
+        return 0
+    tiles = problem.batch * problem.heads * -(-problem.seq_q // launch.shape.queries)
+    return math.prod(launch.grid) // (launch.cluster * tiles)
+
+
+def workspace(problem: Problem, launches: Sequence[Launch]) -> dict[str, tuple[int, ...]]:
+    """float32 shapes of what launches leave to those behind them; concurrent calls need memory of their own."""
+    rows, splits = problem.batch * problem.heads * problem.seq_q, max(splits_of(problem, launch) for launch in launches)
+    made = {"k_embedded": problem.kv_shape, **shapes(rows, problem.hdim, splits)}
+    return {name: shape for name, shape in made.items() if any(name in launch.args for launch in launches)}
+
+
 def combined(problem: Problem, *launches: Launch) -> tuple[Launch, ...]:
     """These launches, and the one that combines the parts if the last, which attends, leaves some."""
     splits = splits_of(problem, launches[-1])
-    return (*launches, launch_combine(problem, splits)) if splits else launches
+    if not splits:
+        return launches
+    return *launches, launch_combine(problem.dtype, problem.q_shape, splits, strides(problem, "out"))
 
 
 def serve(

@@ -90,7 +90,7 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
             launch_dependents()
         tid = cint(cuda.threadIdx.x)
         lane, warp = tid & 31, tid >> 5
-        batch, head, tile, flat, start, end, first_query = block(sizes)
+        batch, head, tile, start, end, first_query = block(sizes)
         slot, chunk = lane // lanes, lane & (lanes - 1)
         value_slot, value_chunk, row, key = place(lane)
         k = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
@@ -131,7 +131,7 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
         if key == 0:
             statistics(shared, max_at + warp * rows, row, row_max)
             statistics(shared, sum_at + warp * rows, row, row_sum)
-        done(shared, tid, tensors, sizes, workspace, (batch, head, tile, flat), cint(cuda.blockIdx.x))
+        done(shared, tid, tensors, sizes, workspace, (batch, head, tile), cint(cuda.blockIdx.x))
 
     kernel.__name__ = kernel.__qualname__ = shape.name
     return Kernel(kernel, types_of(shape.element), shape.threads, min_blocks=shape.blocks)

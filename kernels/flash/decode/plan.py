@@ -14,7 +14,7 @@ from ...planning import require_raw_keys
 from ...rope.v8 import rates_of_turning
 from ...version import Buffer, Kernel, Launch, Plan, Problem
 from ..args import Sizes
-from ..combine import combine_kernel
+from ..combine import launch_combine, shapes
 from ..schedule import DecodeShape, Shape
 from .choose import require_decode, shape_of, splits_of
 from .kernel import decode_kernel
@@ -73,23 +73,21 @@ class Decode(Call):
     def splits(self, seq_k: int) -> tuple[int, int]:
         return splits_of(self.shape, self.batch * self.kv_heads * self.tiles, seq_k, self.sms)
 
-    def grids(self, splits: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """Of the launch that decodes, and of the one that combines the splits."""
-        heads = self.kv_heads * self.tiles
-        return (splits, heads, self.batch), (min(self.shape.rows, self.rows), heads, self.batch)
+    @property
+    def q_shape(self) -> tuple[int, int, int, int]:
+        return self.batch, self.heads, self.seq_q, self.shape.hdim
 
-    def part_rows(self, splits: int) -> int:
-        """Rows of the workspace: partial results."""
-        return splits * self.batch * self.kv_heads * self.tiles * self.shape.rows if splits > 1 else 0
+    def workspace(self, splits: int) -> dict[str, tuple[int, ...]]:
+        """float32 shapes of what is left to the launch that combines."""
+        return shapes(self.batch * self.heads * self.seq_q, self.shape.hdim, splits if splits > 1 else 0)
 
     def launches(self, splits: int, args: tuple[Any, ...] = ()) -> tuple[Launch, ...]:
         """The launch that decodes and, where keys are split, the one that combines. Raises: Unsupported."""
-        first, second = self.grids(splits)
-        made = [Launch(self.kernel, first, (self.shape.threads,), args, self.shape.layout)]
-        if splits > 1:
-            kernel, layout = combine_kernel(self.shape.dtype, self.shape.hdim, self.shape.overlap)
-            made.append(Launch(kernel, second, (kernel.max_threads or 0,), args, layout))
-        return tuple(made)
+        shape, grid = self.shape, (splits, self.kv_heads * self.tiles, self.batch)
+        decode = Launch(self.kernel, grid, (shape.threads,), args, shape.layout)
+        if splits == 1:
+            return (decode,)
+        return decode, launch_combine(shape.dtype, self.q_shape, splits, strides_of(self.q_shape), shape.overlap)
 
 
 def embedding_of(family: str, rotary_dim: int, tables: bool, positions: bool) -> str:
@@ -137,9 +135,9 @@ def plan_of(
     given = given_buffers(problem, call.shape, tables, positions, lengths, capacity)
     sizes = call.sizes(problem.seq_k, problem.q_offset, given.named("lengths"))
     splits, buffers = sizes[SPLITS], given.buffers
-    args = given.arguments(sizes, "part", "maxima")
-    part_rows = call.part_rows(splits)
-    buffers |= {"part": Buffer((max(part_rows * problem.hdim, 1),)), "maxima": Buffer((max(2 * part_rows, 1),))}
+    args = given.arguments(sizes, *(("part", "totals") if splits > 1 else ("q", "q")))
+    if splits > 1:
+        buffers |= {name: Buffer(shape) for name, shape in call.workspace(splits).items()}
     return Plan(problem, buffers, call.launches(splits, args))
 
 
@@ -159,13 +157,13 @@ class Given:
         """Of `NAMES`."""
         return [strides_of(self.buffers[name].shape) for name in NAMES]
 
-    def arguments(self, sizes: tuple[Any, ...], part: str, maxima: str) -> tuple[Any, ...]:
-        """All arguments of a kernel; `part` and `maxima` name its workspace."""
+    def arguments(self, sizes: tuple[Any, ...], part: str, totals: str) -> tuple[Any, ...]:
+        """All arguments of a kernel; `part` and `totals` name its workspace."""
         table_rows, pitch = self.buffers["cos"].shape if "cos" in self.buffers else (0, 0)
         places = self.buffers["positions"].shape[1] if "positions" in self.buffers else 0
         rotation = (self.rotary_dim, *map(self.named, ("rates", "cos", "sin")), pitch, table_rows)
         strides = sum(self.strides, ())
-        ends = (self.named("positions"), places, self.named("slopes"), part, maxima)
+        ends = (self.named("positions"), places, self.named("slopes"), part, totals)
         return (*NAMES, *strides, *sizes, *rotation, *ends)
 
 

@@ -14,7 +14,7 @@ from ...device.cint import cint
 from ...device.vector import advance
 from ..decode.kernel import prologue
 from ..embed import pairs_of, rotate, turns
-from ..epilogue import inverse
+from ..epilogue import inverse, out_row
 from ..loads import columns, copy_async, load_rows
 from ..schedule import ROW_STEPS, query_of
 from ..tiles import (
@@ -210,15 +210,6 @@ def wait_groups(pending: int) -> Any:
         asm(b, f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
 
     return wait
-
-
-@cuda.jit(device=True, forceinline=True)
-def out_row(tensors, sizes, batch, head, row):
-    """Where a row of a KV head begins in the output."""
-    of_group, query = query_of(row, sizes)
-    out = advance(tensors.out, uint64(batch) * tensors.out_batch)
-    out = advance(out, uint64(head * sizes.group + of_group) * tensors.out_head)
-    return advance(out, uint64(query) * uint64(tensors.out_row))
 
 
 def rows_written(put_first: Any, put_second: Any) -> Any:
