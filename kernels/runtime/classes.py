@@ -10,17 +10,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..flash.chunks.plan import Chunk
-from ..flash.chunks.plan import chosen as chosen_chunk
-from ..flash.decode.choose import MOST_QUERIES, require_decode, shape_of
-from ..flash.decode.plan import H100_SMS, Decode, embedding_of
-from ..flash.prompts.float32_plan import chosen32, pays32
-from ..flash.prompts.plan import chosen, require_prompt
+from ..flash.choose import chosen
+from ..flash.plan import H100_SMS, request_of
 from ..version import Kernel, Launch, Problem, Unsupported
 from . import cache, gpu, tensors
 from . import compile as compiler
 from .arguments import Settled, Tensors
-from .tensors import PACKAGE, plan_launch, planned_keys
+from .tensors import PACKAGE, plan_launch, planned_keys, require_one_length
 
 MOST_PROCESSES = 16  # each takes 500 MB, and 2 s to begin
 FEW = 4  # classes that one process compiles sooner
@@ -44,35 +40,19 @@ class Call:
     def served(self, target: str, sms: int = H100_SMS) -> tuple[str, tuple[Kernel, ...]]:
         """The version whose kernels the op takes, and these kernels, as `kernels`. Raises: Unsupported."""
         problem = self.problem
-        family = "rope" if problem.family == "rope" else "attention"
-        half_split = not self.interleaved and problem.rotary_dim > 0
-        half, rotary_dim = problem.dtype != "float32", problem.rotary_dim
-        embedding = embedding_of(problem.family, rotary_dim, self.tables, self.positions)
-        how = (problem.batch, problem.heads, problem.kv_heads, problem.seq_q, problem.causal, problem.softmax_scale)
-        if half and problem.seq_q > MOST_QUERIES:
-            require_prompt(problem.dtype, problem.hdim, rotary_dim, half_split, target)
-            of_shape = (problem.dtype, problem.hdim, embedding, half_split, problem.seq_k, target, sms)
-            return f"{family}_prompt", _kernels(chosen(*of_shape, *how, self.lengths).launches((), problem.seq_k))
-        try:
-            require_decode(problem.dtype, problem.hdim, problem.seq_q, rotary_dim, half_split, target)
-        except Unsupported:
+        if problem.dtype == "float32":
             seq_k = planned_keys(problem.seq_k)
-            of_chunk = (problem.dtype, problem.hdim, rotary_dim, embedding, half_split, target, self.lengths)
-            if chunk := chosen_chunk(*of_chunk, *how[:4], seq_k, sms):
-                return "rope_chunk", _kernels(Chunk(chunk, *how, self.lengths, sms).launches(splits=2))
-            if half or self.lengths:
-                raise
-            of_floats = target, problem.family, half_split, self.lengths, problem.softmax_scale, problem.hdim
-            if pays32(*of_floats, rotary_dim, problem.batch, problem.heads, problem.seq_q, seq_k):
-                parts = chosen32(problem.hdim, embedding, half_split, sms, *how)
-                return "rope_prompt32", _kernels(parts.launches((), seq_k))
             problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
-            planned = plan_launch(problem, target, sms, self.interleaved, self.tables, self.positions)
-            launches = [launch for launch, _ in planned.launches]
-            return "rope_hybrid_v8" if planned.workspace[0] else V8[self.problem.family], _kernels(launches)
-        rows = problem.heads // problem.kv_heads * problem.seq_q
-        shape = shape_of(problem.dtype, problem.hdim, rows, embedding, half_split, target)
-        return f"{family}_decode", _kernels(Decode(shape, *how, self.lengths, sms).launches(splits=2))
+        request = request_of(
+            problem, target, not self.interleaved, (self.tables, self.positions, self.lengths), sms=sms
+        )
+        if call := chosen(request):
+            family = "rope" if problem.family == "rope" or not call.any_keys else "attention"
+            return f"{family}_{call.name}", _kernels(call.launches((), problem.seq_k))
+        require_one_length(request)
+        planned = plan_launch(problem, target, sms, self.interleaved, self.tables, self.positions)
+        launches = [launch for launch, _ in planned.launches]
+        return "rope_hybrid_v8" if planned.workspace[0] else V8[self.problem.family], _kernels(launches)
 
 
 def _kernels(launches: Iterable[Launch]) -> tuple[Kernel, ...]:

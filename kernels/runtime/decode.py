@@ -7,14 +7,9 @@ from typing import Any
 import torch
 
 from ..flash import args
-from ..flash.chunks.plan import Chunk, require_chunk
-from ..flash.chunks.plan import shape_of as chunk_shape_of
 from ..flash.combine import NAMES as COMBINED
-from ..flash.decode.choose import MOST_QUERIES, require_decode, shape_of
-from ..flash.decode.plan import Decode, embedding_of
 from ..version import Launch
 from . import gpu
-from .arguments import Settled, Tensors
 from .prepared import C_FORMATS, Prepared, build, prepared
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -38,17 +33,15 @@ def values_of(
 
 
 class Caller:
-    """What calls of a signature on a device have in common."""
+    """What calls of a signature on a device have in common; `call` is the first of them."""
 
-    turns: tuple[int, int]  # the pairs and positions of the rates
     kept: Any = None  # what a call has beside, where no call has its own
 
-    def __init__(self, q: torch.Tensor, tensors: Tensors, settled: Settled, index: int) -> None:
-        self.index, self.device, self.target, self.rotary_dim = index, q.device, gpu.device_target(), settled.rotary_dim
-        self.half_split = not settled.interleaved and settled.rotary_dim > 0
-        self.interleaved = not self.half_split  # what the kernels take; it is what the call asks
-        given = tensors.cos is not None, tensors.positions is not None
-        self.embedding = embedding_of(settled.family, settled.rotary_dim, *given)
+    def __init__(self, call: Any, device: torch.device, index: int) -> None:
+        self.call, self.device, self.index, self.target = call, device, index, gpu.device_target()
+        self.problem, self.rotary_dim = call.of.problem, call.of.problem.rotary_dim
+        self.interleaved = not call.of.half_split  # what the kernels take; it is what the call asks
+        self.turns = call.shape.dims // 2, call.shape.row_step  # the pairs and positions of the rates
 
     def prepared(self, launch: Launch, names: Sequence[str]) -> Prepared:
         """A launch whose arguments have these names; those that end with "_map" are maps."""
@@ -71,49 +64,31 @@ class Caller:
 
 
 class Decoder(Caller):
-    """Decodes calls of a signature, or attends chunks of queries, however many keys they have.
+    """Decodes calls of a signature, or attends chunks of queries, however many keys they have."""
 
-    Raises: Unsupported where no kernel takes them.
-    """
-
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
-        super().__init__(q, tensors, settled, device)
-        (batch, heads, seq_q, hdim), dtype = q.shape, DTYPES.get(q.dtype, str(q.dtype))
-        kv_heads, by_length, sms = k.shape[1], tensors.lengths is not None, gpu.multiprocessors(device)
-        of_shape = (hdim, heads // kv_heads * seq_q, self.embedding, self.half_split, self.target)
-        how_rotated = self.rotary_dim, self.half_split, self.target
-        how = (batch, heads, kv_heads, seq_q, settled.causal, settled.scale, by_length, sms)
-        if seq_q > MOST_QUERIES:
-            require_chunk(dtype, hdim, *how_rotated)
-            self.call: Decode = Chunk(chunk_shape_of(*of_shape, batch * kv_heads, k.shape[2], sms), *how)
-        else:
-            require_decode(dtype, hdim, seq_q, *how_rotated)
-            self.call = Decode(shape_of(dtype, *of_shape), *how)
-        attend, combine = self.call.launches(splits=2)
-        build((attend, combine), self.target, device)
+    def __init__(self, call: Any, device: torch.device, index: int) -> None:
+        super().__init__(call, device, index)
+        attend, combine = call.launches((), call.of.problem.seq_k)
+        build((attend, combine), self.target, index)
         self._attend, self._combine = self.prepared(attend, NAMES), self.prepared(combine, COMBINED)
-        self.turns = self.call.shape.dims // 2, self.call.shape.row_step
         self._last: tuple[Any, ...] = (None,)  # seq_k, and what follows of it
 
     def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:
         last = self._last
         if last[0] != seq_k:
-            splits = self.call.splits(seq_k)[0]
-            floats = [math.prod(shape) for shape in self.call.workspace(splits).values()]
-            last = self._last = (seq_k, self.call.launches(splits), *floats)
-        _, (attend, *combine), part_floats, total_floats = last
+            floats = [math.prod(shape) for shape in self.call.parts(self.call.splits(seq_k)[0]).values()]
+            last = self._last = (seq_k, self.call.launches((), seq_k), floats)
+        _, (attend, combine), floats = last
         part = totals = 0
-        if combine:
-            workspace = torch.empty(part_floats + total_floats, dtype=torch.float32, device=self.device)
+        if floats:
+            workspace = torch.empty(sum(floats), dtype=torch.float32, device=self.device)
             part = workspace.data_ptr()
-            totals = part + 4 * part_floats
+            totals = part + 4 * floats[0]
         made_of = (self, seq_k, q_offset, strides) if self.kept else None
         if not (made_of and self._attend.launch_again((*addresses, lengths, part, totals), made_of)):
             sizes = self.call.sizes(seq_k, q_offset, lengths)
             values = values_of(addresses, strides, sizes, self.rotary_dim, others, part, totals)
             self._attend.launch(attend.grid, values, made_of)
         out = addresses[3]
-        for launch in combine:
-            if not (made_of and self._combine.launch_again((out, part, totals), made_of)):
-                values = (part, totals, out, *strides[12:15], *launch.args[6:])
-                self._combine.launch(launch.grid, values, made_of)
+        if floats and not (made_of and self._combine.launch_again((out, part, totals), made_of)):
+            self._combine.launch(combine.grid, (part, totals, out, *strides[12:15], *combine.args[6:]), made_of)

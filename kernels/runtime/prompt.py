@@ -4,17 +4,17 @@ The kernel on wgmma has its tensor maps among its arguments, so a CUDA graph hol
 that no map describes, as expanded ones, and sequences with lengths of their own go to the kernel on mma.sync.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..constants import require
-from ..flash.prompts.plan import Prompt, chosen, require_prompt, shape_of
+from ..flash.prompts.plan import Prompt, on_mma, prompt_call
 from ..flash.prompts.shapes import WgmmaShape
 from ..version import Launch
 from . import gpu
-from .arguments import Settled, Tensors
-from .decode import DTYPES, NAMES, Caller, values_of
+from .decode import NAMES, Caller, values_of
 from .prepared import Prepared, build
 
 MAPS, ROTATED = ("k_map", "v_map"), "k_rotated"
@@ -26,34 +26,22 @@ VALUES = slice(8, 11)  # of the strides: batch, head and row of v
 class Prompter(Caller):
     """Attends prompts of a signature, however many keys they have. Raises: Unsupported where no kernel takes them."""
 
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
-        super().__init__(q, tensors, settled, device)
-        self.batch, self.heads, self.seq_q, self.hdim = q.shape
-        self.kv_heads, self.causal, self.scale = k.shape[1], settled.causal, settled.scale
-        self.dtype, self.q_dtype = DTYPES[q.dtype], q.dtype
-        require_prompt(self.dtype, self.hdim, self.rotary_dim, self.half_split, self.target)
+    def __init__(self, call: Any, device: torch.device, index: int) -> None:
+        super().__init__(call, device, index)
+        p, scale = self.problem, call.of.scale
         template = "scale is {needed}; in half precision kernels for prompts take {allowed}"
-        require(settled.scale > 0, "scale", settled.scale, "one above 0", template)
-        rows = -(-self.heads // self.kv_heads * self.seq_q // 32) if self.causal else 1
-        blocks = max(self.batch, self.kv_heads, rows)
+        require(scale > 0, "scale", scale, "one above 0", template)
+        blocks = max(p.batch, p.kv_heads, -(-call.of.rows // 32) if p.causal else 1)
         template = "the call has {needed:,} blocks in one dim of its grid; a launch takes {allowed:,}"
         require(blocks <= MOST_BLOCKS, "grid", blocks, MOST_BLOCKS, template)
-        self.of_shape = self.dtype, self.hdim, self.embedding, self.half_split
-        self.by_length, self.sms = tensors.lengths is not None, gpu.multiprocessors(device)
-        shape = shape_of(self.dtype, self.hdim, 1, self.embedding, self.half_split, self.target)
-        self.turns = shape.dims // 2, shape.row_step  # of the rates
         self._last: tuple[Any, ...] = (None, None)  # seq_k, strides of v, and what follows of them
         self._maps: dict[Any, bytes] = {}
 
     def planned(self, seq_k: int, strides: tuple[int, ...]) -> tuple[Any, ...]:
         """Both, and the call with its launches, compiled and loaded; `strides` are those of v but the last."""
-        sizes = zip((self.batch, self.kv_heads, seq_k), strides, strict=True)
-        how = (self.batch, self.heads, self.kv_heads, self.seq_q, self.causal, self.scale, self.by_length)
-        if all(size == 1 or stride for size, stride in sizes):
-            call = chosen(*self.of_shape, seq_k, self.target, self.sms, *how)
-        else:
-            dtype, hdim, embedding, half_split = self.of_shape
-            call = Prompt(shape_of(dtype, hdim, seq_k, embedding, half_split, self.target), *how)
+        sizes = zip((self.problem.batch, self.problem.kv_heads, seq_k), strides, strict=True)
+        choose = prompt_call if all(size == 1 or stride for size, stride in sizes) else on_mma
+        call = choose(replace(self.call.of, problem=replace(self.problem, seq_k=seq_k)))
         launches = call.launches((), seq_k)
         build(launches[::-1], self.target, self.index)
         return seq_k, strides, call, [(self._prepared(each), each.grid) for each in launches]
@@ -68,8 +56,8 @@ class Prompter(Caller):
         if found is None:
             if len(self._maps) >= MOST_MAPS:
                 self._maps.clear()
-            sizes = self.batch, self.kv_heads, seq_k
-            apart = tuple(stride if size > 1 else self.hdim for size, stride in zip(sizes, strides, strict=True))
+            sizes = call.keys(seq_k)
+            apart = tuple(stride if size > 1 else sizes[3] for size, stride in zip(sizes, strides))
             found = self._maps[key] = gpu.encode_map(call.tensor_map("", seq_k, apart), address)
         return found
 
@@ -95,8 +83,8 @@ class Prompter(Caller):
 
         *before, (attend, grid) = launches
         for rotate, blocks in before:
-            shape = self.batch, self.kv_heads, seq_k, self.hdim
-            rotated = torch.empty(shape, dtype=self.q_dtype, device=self.device)
+            dtype = getattr(torch, self.problem.dtype)
+            rotated = torch.empty(call.keys(seq_k), dtype=dtype, device=self.device)
             start(rotate, blocks, made_of, rotated.data_ptr())
             key, key_strides = rotated.data_ptr(), rotated.stride()[:3]
         if not isinstance(call.shape, WgmmaShape):

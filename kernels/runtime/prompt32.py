@@ -5,9 +5,7 @@ from typing import Any
 
 import torch
 
-from ..flash.prompts.float32_plan import Prompt32, chosen32
 from . import gpu
-from .arguments import Settled, Tensors
 from .decode import NAMES, Caller, values_of
 from .prepared import build
 
@@ -17,21 +15,17 @@ MOST_KEPT = 4096  # maps that are remembered
 
 
 class Prompter32(Caller):
-    """Attends float32 prompts of a signature that `pays32` takes."""
+    """Attends float32 prompts of a signature that `chosen32` takes."""
 
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
-        super().__init__(q, tensors, settled, device)
-        batch, heads, seq_q, hdim = q.shape
-        how = (batch, heads, k.shape[1], seq_q, settled.causal, settled.scale)
-        self.call = chosen32(hdim, self.embedding, self.half_split, gpu.multiprocessors(device), *how)
-        self.turns = self.call.shape.dims // 2, self.call.shape.row_step  # of the rates
-        split, attend = self.call.launches((), k.shape[2])
-        build((attend, split), self.target, device)
+    def __init__(self, call: Any, device: torch.device, index: int) -> None:
+        super().__init__(call, device, index)
+        split, attend = call.launches((), self.problem.seq_k)
+        build((attend, split), self.target, index)
         self._kernels = self.prepared(split, (*NAMES, *PARTS)), self.prepared(attend, (*NAMES, *PARTS, *MAPS))
         self._maps: dict[Any, tuple[bytes, ...]] = {}
 
     def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:
-        call: Prompt32 = self.call
+        call = self.call
         sizes = [-(-math.prod(shape) // ALIGNED) * ALIGNED for shape in call.buffers(seq_k).values()]
         workspace = torch.empty(sum(sizes), dtype=torch.float32, device=self.device)
         parts = [workspace.data_ptr() + 4 * sum(sizes[:i]) for i in range(len(sizes))]

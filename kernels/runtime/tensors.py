@@ -11,19 +11,18 @@ from typing import Any, NamedTuple
 import torch
 
 from ..alibi.v1 import ALIBI
-from ..constants import FLOATS
-from ..flash.chunks.plan import chosen as chosen_chunk
+from ..constants import FLOATS, require
+from ..flash.choose import chosen
 from ..flash.cluster import PLAIN, require_problem, serve, workspace
 from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
 from ..flash.cluster.shape import power_of_two
-from ..flash.decode.choose import DIMS_STEP, MOST_DIMS, MOST_QUERIES
-from ..flash.decode.plan import rates_of, slopes_of
-from ..flash.prompts.float32_plan import pays32
+from ..flash.decode.choose import MOST_QUERIES
+from ..flash.plan import Request, rates_of, request_of, slopes_of
 from ..rope.modes import mode
 from ..rope.v8 import rates_of_turning
 from ..version import Launch, Problem, Unsupported
 from . import gpu, resident
-from .arguments import HALF, MOST_PLACES, NO_TENSORS, Settled, Tensors
+from .arguments import MOST_PLACES, NO_TENSORS, Settled, Tensors
 from .decode import DTYPES, Caller, Decoder
 from .prepared import C_FORMATS, TENSORS, Prepared, prepared
 from .prompt import Prompter
@@ -36,6 +35,7 @@ ROW_BYTES = 16  # that a row starts on
 MOST_ROWS = 2**31 - 1  # of tables, which kernels count in an int32
 
 KEYS = 64  # of a tile
+CALLERS = {"decode": Decoder, "chunk": Decoder, "prompt": Prompter, "prompt32": Prompter32}
 
 # What a kernel may ask for: the addresses of tensors and their strides in elements; numbers; the addresses of what else
 # the call has, 0 where it has none; the rows of cos and sin, and from one to the next; the stride of positions, 0 where
@@ -259,74 +259,47 @@ def _prepare(
     q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int
 ) -> Caller | _Ready | Unsupported:
     """Plan and compile, and remember both, or that no kernel takes it."""
+    ready: Caller | _Ready | Unsupported
+    keys = planned_keys(k.shape[2])
     try:
-        if decodes(q, settled) or q.dtype in HALF:
-            kind = Decoder if decodes(q, settled) else Prompter
-            made = settled.launches[ANY_KEYS] = kind(q, k, tensors, settled, device)
-            made.kept = _kept_others(q, tensors, settled, made.turns)
-            return made
-        ready: Caller | _Ready | Unsupported
-        if chunks(q, k, tensors, settled, device):
-            ready = Decoder(q, k, tensors, settled, device)
-        elif splits_floats(q, k, tensors, settled):
-            ready = Prompter32(q, k, tensors, settled, device)
-        else:
-            ready = _compile(q, k, tensors, settled, device)
-        if not isinstance(ready, _Ready):
+        request = _request(q, k, tensors, settled, gpu.multiprocessors(device))
+        if call := chosen(request):
+            ready = CALLERS[call.name](call, q.device, device)
             ready.kept = _kept_others(q, tensors, settled, ready.turns)
+            keys = ANY_KEYS if call.any_keys else keys
+        else:
+            ready = _compile(request, q, tensors, settled, device)
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
-    settled.launches[planned_keys(k.shape[2])] = ready
+    settled.launches[keys] = ready
     return ready
 
 
-def decodes(q: torch.Tensor, settled: Settled) -> bool:
-    """Whether a call is for the decode kernels, which split keys over blocks and read them once for a group of heads.
-
-    They are at least as fast as V8 wherever they take few enough queries; V8 reads keys once a head.
-    """
-    seq_q, hdim = q.shape[2:]
-    if q.dtype != torch.float32:
-        return q.dtype in HALF and seq_q <= MOST_QUERIES  # `Decoder` says what of it is refused
-    paired = settled.interleaved or settled.rotary_dim % 4 == 0
-    return seq_q <= MOST_QUERIES and hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS and paired
-
-
-def chunks(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> bool:
-    """Whether a call is for the kernels of chunks, which split keys as decode does."""
-    (batch, heads, seq_q, hdim), rotary_dim, dtype = q.shape, settled.rotary_dim, DTYPES.get(q.dtype, str(q.dtype))
-    how = "none", not settled.interleaved and rotary_dim > 0, gpu.device_target(), tensors.lengths is not None
-    where = batch, heads, k.shape[1], seq_q, planned_keys(k.shape[2]), gpu.multiprocessors(device)
-    return chosen_chunk(dtype, hdim, rotary_dim, *how, *where) is not None
+def _request(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, sms: int) -> Request:
+    template = "the tensors are {needed}; the kernels take {allowed}"
+    require(q.dtype in DTYPES, "dtype", str(q.dtype), "torch.float32", template)
+    template = "k and v have {needed:,} keys; the kernels take {allowed:,}"
+    require(planned_keys(k.shape[2]) <= MOST_PLACES, "seq_k", k.shape[2], MOST_PLACES, template)
+    (batch, heads, seq_q, hdim), seq_k = q.shape, planned_keys(k.shape[2])
+    problem = Problem(
+        settled.family, batch, heads, k.shape[1], seq_q, seq_k, hdim, settled.rotary_dim, DTYPES[q.dtype],
+        settled.causal, max(seq_k - seq_q, 0),
+    )  # fmt: skip
+    given = tensors.cos is not None, tensors.positions is not None, tensors.lengths is not None
+    return request_of(problem, gpu.device_target(), not settled.interleaved, given, settled.scale, sms)
 
 
-def splits_floats(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled) -> bool:
-    """Whether a float32 prompt is for the kernels of split parts, which are faster than V8 where they take it."""
-    (batch, heads, seq_q, hdim), rotary_dim = q.shape, settled.rotary_dim
-    half_split, by_length = not settled.interleaved and rotary_dim > 0, tensors.lengths is not None
-    how = gpu.device_target(), settled.family, half_split, by_length, settled.scale
-    return q.dtype == torch.float32 and pays32(*how, hdim, rotary_dim, batch, heads, seq_q, planned_keys(k.shape[2]))
+def require_one_length(request: Request) -> None:
+    """Raises: Unsupported for sequences with lengths of their own, which V8 does not take."""
+    template = "lengths are taken with up to {allowed} queries, or where keys are split; this call has {needed} queries"
+    require(not request.by_length, "seq_q", request.problem.seq_q, MOST_QUERIES, template)
 
 
-def _compile(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> _Ready:
-    if tensors.lengths is not None:
-        template = (
-            "lengths are taken with up to {allowed} queries, or where keys are split; this call has {needed} queries"
-        )
-        raise Unsupported("seq_q", q.shape[2], MOST_QUERIES, template)
-    if q.dtype != torch.float32:
-        template = "the tensors are {needed}; the kernels take {allowed}"
-        raise Unsupported("dtype", str(q.dtype), "torch.float32", template)
-    batch, heads, seq_q, hdim = q.shape
-    seq_k = planned_keys(k.shape[2])
-    if seq_k > MOST_PLACES:
-        template = "k and v have {needed:,} keys; the kernels take {allowed:,}"
-        raise Unsupported("seq_k", k.shape[2], MOST_PLACES, template)
-    sizes = (batch, heads, k.shape[1], seq_q, seq_k, hdim, settled.rotary_dim)
-    problem = Problem(settled.family, *sizes, causal=settled.causal, q_offset=max(seq_k - seq_q, 0))
+def _compile(request: Request, q: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> _Ready:
+    problem, target = request.problem, request.target
+    require_one_length(request)
     tabled, placed = (bool(settled.rotary_dim) and each is not None for each in (tensors.cos, tensors.positions))
-    target = gpu.device_target()
-    planned = plan_launch(problem, target, gpu.multiprocessors(device), settled.interleaved, tabled, placed)
+    planned = plan_launch(problem, target, request.sms, settled.interleaved, tabled, placed)
     behind, constants, launches = itertools.count(len(VALUES)), [], []
     for launch, arguments in planned.launches:
         gpu.require_target(launch, target)

@@ -13,10 +13,11 @@ import torch
 from flash_plans import EPS, PLANS, allowed, assert_right, drawn, exact, output, problem_of
 from test_v8_modes import tables_of
 
-from kernels.flash.chunks import plan as chunk_plan
 from kernels.flash.chunks.kernel import chunk_kernel
+from kernels.flash.chunks.plan import chosen_chunk, chunk_call
 from kernels.flash.decode.choose import shape_of, splits_of
 from kernels.flash.decode.kernel import decode_kernel
+from kernels.flash.plan import request_of
 from kernels.flash.prompts import plan as prompt_plan
 from kernels.flash.prompts.float32 import prompt32_kernel
 from kernels.flash.prompts.mma import prompt_kernel
@@ -360,7 +361,8 @@ def built() -> Iterator[Any]:
     """A shape, and what builds its kernels."""
     yield from ((decode_kernel, shape) for shape in MODEL)
     for hdim, rows in product((64, 128, 320), (16, 32, 64)):
-        yield chunk_kernel, chunk_plan.shape_of(hdim, rows, "rates", False, "sm_90", 8, 8192, 132)
+        problem = problem_of("chunk", heads=8, kv_heads=8, seq_q=rows, seq_k=8192, hdim=hdim)
+        yield chunk_kernel, chunk_call(request_of(problem, "sm_90")).shape
     embeddings = ("none", "rates", "positions", "tables", "placed_tables")
     for hdim, name in product((64, 96, 128, 192, 256), embeddings):
         halves = name not in ("none", "positions")
@@ -393,8 +395,8 @@ def test_kernels_do_not_spill_and_as_many_blocks_fit_as_are_counted_on(build: An
 def test_chunks_are_for_few_tiles_of_rows_and_many_keys(
     heads: int, rows: int, seq_q: int, seq_k: int, split: bool
 ) -> None:
-    shape = chunk_plan.shape_of(128, rows, "rates", False, "sm_90", heads, seq_k, 132)
-    assert chunk_plan.pays(shape, heads, rows, seq_q, seq_k, 132) is split
+    sizes = {"heads": heads * rows // seq_q, "kv_heads": heads, "seq_q": seq_q, "seq_k": seq_k, "hdim": 128}
+    assert bool(chosen_chunk(request_of(problem_of("chunk", **sizes), "sm_100"))) is split
 
 
 @pytest.mark.parametrize("heads", [1, 8, 16, 64, 264, 1000])

@@ -169,8 +169,7 @@ def use(made: Any, monkeypatch: pytest.MonkeyPatch, *more: tuple[Any, str, Any])
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     made = Card()
-    own = [(tensors, "plan_launch", made.plan), (tensors, "decodes", lambda q, settled: False)]
-    own.append((tensors, "chunks", lambda *call: False))
+    own = [(tensors, "plan_launch", made.plan), (tensors, "chosen", lambda request: None)]
     signature = compiler, "compile_ptx", lambda kernel, target: kernel.signature
     use(made, monkeypatch, *own, signature, (torch.cuda, "device", made.on))
     return made

@@ -185,5 +185,6 @@ def test_what_no_kernel_takes_pytorch_computes(prompts: PromptCard, sizes, how: 
 @pytest.mark.filterwarnings("ignore:kernels copies")
 def test_float32_prompts_reach_the_kernels_of_parts_whole(prompts: PromptCard, monkeypatch) -> None:
     monkeypatch.setattr(float32_plan, "LEAST_ROWS", 1)
+    monkeypatch.setattr(float32_plan, "takes", lambda *_: False)  # else V8 is faster
     taken = right_calls(range(1200, 1700), lambda name, *call: name != "alibi_attention" and takes(4, name, *call))
     assert taken == len(prompts.launched) > 10

@@ -2,6 +2,7 @@
 
 from ...constants import MUST_BE, require
 from ...limits import capability
+from ..plan import Request
 from ..schedule import DecodeShape, dims_of
 
 MOST_DIMS, DIMS_STEP = 512, 8
@@ -48,17 +49,18 @@ TENSOR_CORES = {  # from 4 rows on, up to 128 dims: two halves of 64 dims leave 
 }
 
 
-def require_decode(dtype: str, hdim: int, seq_q: int, rotary_dim: int, half_split: bool, target: str) -> None:
+def require_decode(request: Request) -> None:
     """Raises: Unsupported for what no decode kernel takes."""
-    whole = hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS
-    require(whole, "hdim", hdim, f"a multiple of {DIMS_STEP} up to {MOST_DIMS} in decode", MUST_BE)
+    seq_q, dtype = request.problem.seq_q, request.problem.dtype
+    request.require(" in decode", DIMS_STEP, MOST_DIMS, 4 if dtype == "float32" else 8)
     require(seq_q <= MOST_QUERIES, "seq_q", seq_q, f"at most {MOST_QUERIES} in decode", MUST_BE)
-    vector = 4 if dtype == "float32" else 8
-    if half_split:
-        require(rotary_dim % vector == 0, "rotary_dim", rotary_dim, f"a multiple of {vector} where half-split", MUST_BE)
     if dtype != "float32":
-        template = "half precision needs compute capability {allowed}, this GPU has {needed}"
-        require(capability(target) >= HALF_SINCE, "capability", target, "8.0", template)
+        require_half(request.target)
+
+
+def require_half(target: str) -> None:
+    template = "half precision needs compute capability {allowed}, this GPU has {needed}"
+    require(capability(target) >= HALF_SINCE, "capability", target, "8.0", template)
 
 
 def shape_of(dtype: str, hdim: int, rows: int, embedding: str, half_split: bool, target: str) -> DecodeShape:

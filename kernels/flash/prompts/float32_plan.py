@@ -1,17 +1,16 @@
 """Which float32 prompts the kernels of `float32` take, and their plan over named buffers."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ...constants import MUST_BE, require
-from ...limits import EMULATED_TARGET
+from ...constants import require
 from ...planning import require_raw_keys
-from ...tensor_map import MAP_BYTES, TensorMap
-from ...version import Buffer, Launch, Plan, Problem, Unsupported
+from ...tensor_map import TensorMap
+from ...version import Buffer, Launch, Unsupported
 from ..atoms.wgmma import GROUP_ROWS
-from ..decode.plan import H100_SMS, embedding_of, given_buffers
+from ..cluster.wgmma.choose import fastest, takes
+from ..plan import Given, Request, flash_plan, map_buffer
 from .float32 import prompt32_kernel
 from .plan import Prompt
 from .shapes import SLAB_DIMS, SPLIT_THREADS, Prompt32Shape
@@ -19,105 +18,92 @@ from .split import split_kernel, tile_count
 
 MOST_DIMS, DIMS_STEP = 256, 16
 FAMILIES = ("attention", "rope")
-LEAST_ROWS, LEAST_WIDE_ROWS, MOST_ROWS = 256, 1024, 1 << 22  # the last as a grid has 65,535 blocks in a dim
+LEAST_ROWS, MOST_ROWS = 256, 1 << 22  # the last as a grid has 65,535 blocks in a dim
+STARTED, PRODUCT, WIDE = 10_000, 4.6e-3, 1.4  # cycles: of both launches; of a row, key and dim; above 128 dims
 
 
-def require_prompt32(family: str, hdim: int, rotary_dim: int, half_split: bool, target: str) -> None:
+def require_prompt32(request: Request) -> None:
     """Raises: Unsupported for what the kernels do not take."""
-    whole = hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS
-    require(whole, "hdim", hdim, f"a multiple of {DIMS_STEP} up to {MOST_DIMS}", MUST_BE)
-    require(family in FAMILIES, "family", family, "attention or rope")
-    if half_split:
-        require(rotary_dim % 4 == 0, "rotary_dim", rotary_dim, "a multiple of 4 where half-split", MUST_BE)
+    request.require("", DIMS_STEP, MOST_DIMS, 4)
+    require(request.problem.dtype == "float32", "dtype", request.problem.dtype, "float32")
+    require(request.problem.family in FAMILIES, "family", request.problem.family, "attention or rope")
     template = "kernels on wgmma need compute capability {allowed}, this GPU has {needed}"
-    require(target == "sm_90", "capability", target, "9.0", template)
+    require(request.target == "sm_90", "capability", request.target, "9.0", template)
 
 
 @dataclass(frozen=True)
 class Prompt32(Prompt):
     """Calls alike but for how many keys there are, as `plan.Prompt`."""
 
+    name, any_keys = "prompt32", False
     shape: Prompt32Shape  # type: ignore[assignment]
+
+    @property
+    def cycles(self) -> float:
+        """An estimate: of all waves of blocks, and, causal, half of the keys of each but the longest."""
+        p, shape = self.of.problem, self.shape
+        blocks = self.tiles * self.of.shared_heads
+        keys = max(blocks / self.of.sms * p.seq_k / 2, p.seq_k) if p.causal else -(-blocks // self.of.sms) * p.seq_k
+        return STARTED + PRODUCT * (WIDE if p.hdim > 128 else 1) * keys * shape.rows * shape.dims
 
     def buffers(self, seq_k: int) -> dict[str, tuple[int, ...]]:
         """float32 shapes of what the first launch fills."""
-        heads = self.heads + 2 * self.kv_heads
-        keys = (self.batch, self.kv_heads, seq_k, self.shape.dims)
-        queries = (self.batch, self.heads, self.seq_q, self.shape.dims)
-        scales = (self.batch, heads, tile_count(self.shape, self.seq_q, seq_k))
+        p, dims = self.of.problem, self.shape.dims
+        keys, queries = (p.batch, p.kv_heads, seq_k, dims), (*p.q_shape[:3], dims)
+        scales = (p.batch, p.heads + 2 * p.kv_heads, tile_count(self.shape, p.seq_q, seq_k))
         return {"scales": scales, "q_parts": queries, "k_parts": keys, "v_parts": keys}
 
     def maps(self, seq_k: int) -> dict[str, TensorMap]:
         """Of the parts; the rows of all query heads of a KV head are one after the other."""
-        shape, made = self.shape, {}
-        for name, rows, box in (("q", self.heads // self.kv_heads * self.seq_q, GROUP_ROWS),
+        shape, p, made = self.shape, self.of.problem, {}
+        for name, rows, box in (("q", self.of.rows, GROUP_ROWS),
                                 ("k", seq_k, shape.tile_keys), ("v", seq_k, shape.tile_keys)):  # fmt: skip
             row = 4 * shape.dims
-            strides = (row, row * rows, row * rows * self.kv_heads)
-            sizes = (2 * shape.dims, rows, self.kv_heads, self.batch)
+            strides = (row, row * rows, row * rows * p.kv_heads)
+            sizes = (2 * shape.dims, rows, p.kv_heads, p.batch)
             made[f"{name}_map"] = TensorMap(f"{name}_parts", sizes, strides, (SLAB_DIMS, box, 1, 1))
         return made
+
+    def workspace(self, given: Given) -> dict[str, Buffer]:
+        seq_k = self.of.problem.seq_k
+        parts = {name: Buffer(shape) for name, shape in self.buffers(seq_k).items()}
+        return parts | {name: map_buffer(each) for name, each in self.maps(seq_k).items()}
 
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         buffers = self.buffers(seq_k)
         args = (*args, *buffers)
-        blocks = (buffers["scales"][2], buffers["scales"][1], self.batch)
+        blocks = buffers["scales"][::-1]
         attend = Launch(
             prompt32_kernel(self.shape), self.grid, (self.shape.threads,), (*args, *self.maps(seq_k)), self.shape.layout
         )
         return Launch(split_kernel(self.shape), blocks, (SPLIT_THREADS,), args), attend
 
 
-def pays32(
-    target: str, family: str, half_split: bool, by_length: bool, scale: float,
-    hdim: int, rotary_dim: int, batch: int, heads: int, seq_q: int, seq_k: int,
-) -> bool:  # fmt: skip
-    """Whether the kernels take a call, and are faster than V8: measured on an H100."""
-    try:
-        require_prompt32(family, hdim, rotary_dim, half_split, target)
-    except Unsupported:
-        return False
-    least = LEAST_ROWS if hdim <= 128 else LEAST_WIDE_ROWS
-    return not by_length and scale > 0 and min(seq_q, seq_k) >= least and batch * heads * seq_q <= MOST_ROWS
-
-
-def chosen32(
-    hdim: int, embedding: str, half_split: bool, sms: int, batch: int, heads: int, kv_heads: int, seq_q: int, *how: Any
-) -> Prompt32:
+def prompt32_call(request: Request) -> Prompt32:
     """The call with 64 rows a block while these fit on the card at once, twice where causal; 128 rows beyond.
 
-    With more than 128 dims, shared memory and registers hold 64 rows.
-
-    `how` are the last fields of `Prompt32`: causal, scale.
+    With more than 128 dims, shared memory and registers hold 64 rows. Raises: Unsupported.
     """
-    call = Prompt32(Prompt32Shape(hdim, 1, 2, embedding, half_split), batch, heads, kv_heads, seq_q, *how)
-    few = call.tiles * kv_heads * batch <= sms * (1 + call.causal)
+    require_prompt32(request)
+    require_raw_keys(request.problem)
+    hdim = request.problem.hdim
+    call = Prompt32(Prompt32Shape(hdim, 1, 2, request.embedding, request.half_split), request)
+    few = call.tiles * request.shared_heads <= request.sms * (1 + request.problem.causal)
     return call if few or hdim > 128 else replace(call, shape=replace(call.shape, groups=2))
 
 
-def prompt32_plan(
-    problem: Problem,
-    target: str = EMULATED_TARGET,
-    half_split: bool = False,
-    tables: tuple[np.ndarray, np.ndarray] | None = None,
-    positions: np.ndarray | None = None,
-    **fields: Any,
-) -> Plan:
-    """Plan a float32 prompt. Further arguments are those of `decode_plan`. Raises: Unsupported."""
-    batch, heads, seq_q, hdim = problem.q_shape
-    rotary_dim, kv_heads = problem.rotary_dim, problem.kv_heads
-    require_raw_keys(problem)
-    require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
-    require_prompt32(problem.family, hdim, rotary_dim, half_split, target)
-    embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
-    how = (batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale)
-    call = chosen32(hdim, embedding, half_split and rotary_dim > 0, H100_SMS, *how)
-    call = replace(call, shape=replace(call.shape, **fields))
-    shape = call.shape
-    given = given_buffers(problem, shape, tables, positions, None, None)
-    buffers = given.buffers
-    buffers |= {name: Buffer(of) for name, of in call.buffers(problem.seq_k).items()}
-    for name, tensor_map in call.maps(problem.seq_k).items():
-        buffers[name] = Buffer((MAP_BYTES // 4,), "int32", tensor_map=tensor_map)
-    args = given.arguments(call.sizes(problem.seq_k, problem.q_offset, given.named("lengths")), "q", "q")
-    return Plan(problem, buffers, call.launches(args, problem.seq_k))
+def chosen32(request: Request) -> Prompt32 | None:
+    """The call where the kernels take it, and are faster than V8 by the estimates, fitted on an H100; else None."""
+    try:
+        call = prompt32_call(request)
+    except Unsupported:
+        return None
+    p = request.problem
+    fits = not request.by_length and request.scale > 0 and p.batch * p.heads * p.seq_q <= MOST_ROWS
+    if not fits or min(p.seq_q, p.seq_k) < LEAST_ROWS:
+        return None
+    pays = not takes(p, request.sms) or call.cycles < fastest(p, p.rotary_dim, request.sms)[1]
+    return call if pays else None
+
+
+prompt32_plan = partial(flash_plan, prompt32_call)

@@ -3,14 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from ...constants import MUST_BE, require
-from ...limits import EMULATED_TARGET, capability
-from ...tensor_map import MAP_BYTES, TensorMap
+from ...constants import require
+from ...limits import capability
+from ...tensor_map import TensorMap
 from ...version import Buffer, Launch, Plan, Problem
-from ..decode.choose import HALF_SINCE, OVERLAP_SINCE
-from ..decode.plan import H100_SMS, Call, embedding_of, given_buffers, strides_of
+from ..decode.choose import OVERLAP_SINCE, require_half
+from ..plan import Call, Given, Request, flash_plan, map_buffer, strides_of
 from .mma import prompt_kernel
 from .rotate import rotate_kernel
 from .shapes import SLAB_DIMS, PromptShape, WgmmaShape
@@ -20,15 +18,12 @@ MOST_DIMS, DIMS_STEP = 256, 16
 MOST_KEY_DIMS = 1 << 17  # keys by dims that mma.sync takes
 
 
-def require_prompt(dtype: str, hdim: int, rotary_dim: int, half_split: bool, target: str) -> None:
+def require_prompt(request: Request) -> None:
     """Raises: Unsupported for what no kernel of prompts takes."""
-    whole = hdim % DIMS_STEP == 0 and hdim <= MOST_DIMS
-    require(whole, "hdim", hdim, f"a multiple of {DIMS_STEP} up to {MOST_DIMS} in half precision", MUST_BE)
-    require(dtype in ("float16", "bfloat16"), "dtype", dtype, "float16 or bfloat16")
-    if half_split:
-        require(rotary_dim % 8 == 0, "rotary_dim", rotary_dim, "a multiple of 8 where half-split", MUST_BE)
-    template = "half precision needs compute capability {allowed}, this GPU has {needed}"
-    require(capability(target) >= HALF_SINCE, "capability", target, "8.0", template)
+    request.require(" in half precision", DIMS_STEP, MOST_DIMS, 8)
+    require(request.problem.dtype in ("float16", "bfloat16"), "dtype", request.problem.dtype, "float16 or bfloat16")
+    require_half(request.target)
+    require(request.problem.cache == "none", "cache", request.problem.cache, "none")
 
 
 def shape_of(dtype: str, hdim: int, seq_k: int, embedding: str, half_split: bool, target: str) -> PromptShape:
@@ -56,13 +51,14 @@ def wgmma_shape(dtype: str, hdim: int, embedding: str, half_split: bool) -> Wgmm
 class Prompt(Call):
     """As `Call`; the scale is positive."""
 
+    name = "prompt"
     shape: PromptShape | WgmmaShape
 
     @property
     def grid(self) -> tuple[int, int, int]:
         """As `phases.tile_of` has it."""
-        heads = (self.kv_heads, self.tiles) if self.causal else (self.tiles, self.kv_heads)
-        return (*heads, self.batch)
+        p = self.of.problem
+        return (*((p.kv_heads, self.tiles) if p.causal else (self.tiles, p.kv_heads)), p.batch)
 
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         """On wgmma, the launch that rotates keys comes first, where they are to be rotated."""
@@ -75,85 +71,73 @@ class Prompt(Call):
         if not self.shape.rotates:
             return (made,)
         kernel, rows = rotate_kernel(self.shape)
-        blocks = (-(-seq_k // rows), self.kv_heads, self.batch)
+        blocks = (-(-seq_k // rows), *self.of.problem.kv_shape[1::-1])
         return Launch(kernel, blocks, (self.shape.threads,), (*args, "k_rotated")), made
+
+    def keys(self, seq_k: int) -> tuple[int, int, int, int]:
+        """The shape of rotated keys."""
+        p = self.of.problem
+        return p.batch, p.kv_heads, seq_k, p.hdim
 
     def rotated(self, args: tuple[Any, ...], keys: Any, seq_k: int) -> tuple[Any, ...]:
         """The arguments with `keys`, which have no gaps, in place of those that `args` begin with."""
-        strides = strides_of((self.batch, self.kv_heads, seq_k, self.shape.hdim))
-        return (args[0], keys, *args[2:7], *strides, *args[10:])
+        return (args[0], keys, *args[2:7], *strides_of(self.keys(seq_k)), *args[10:])
 
     def tensor_map(self, name: str, seq_k: int, strides: tuple[int, ...]) -> TensorMap:
         """Of keys or values in the buffer `name`, whose (batch, head, row) strides count elements."""
         size = self.shape.element.size
-        sizes = (self.shape.hdim, seq_k, self.kv_heads, self.batch)
         box = (SLAB_DIMS, self.shape.tile_keys, 1, 1)
-        return TensorMap(name, sizes, tuple(size * stride for stride in strides[::-1]), box)
+        return TensorMap(name, self.keys(seq_k)[::-1], tuple(size * stride for stride in strides[::-1]), box)
+
+    def workspace(self, given: Given) -> dict[str, Buffer]:
+        made, keys, seq_k = {}, ("k", given.strides("k")), self.of.problem.seq_k
+        if self.shape.rotates:
+            made["k_rotated"] = Buffer(self.keys(seq_k), self.shape.dtype)
+            keys = ("k_rotated", strides_of(self.keys(seq_k)))
+        if isinstance(self.shape, WgmmaShape):
+            for name, (of, strides) in (("k_map", keys), ("v_map", ("v", given.strides("v")))):
+                made[name] = map_buffer(self.tensor_map(of, seq_k, strides))
+        return made
 
 
-def pays_on_wgmma(call: Prompt, seq_k: int, sms: int) -> bool:
+def pays_on_wgmma(call: Prompt) -> bool:
     """Whether a call planned on mma.sync is better off on wgmma, measured on an H100 (90 shapes of 64 to 4096 keys).
 
     Tiles of 32 queries make four times the blocks: good until they fill the card.
     """
-    blocks = call.tiles * call.kv_heads * call.batch
-    few_keys = call.shape.dims == 64 or seq_k * call.shape.dims <= MOST_KEY_DIMS
-    return blocks > sms or not few_keys
+    few_keys = call.shape.dims == 64 or call.of.problem.seq_k * call.shape.dims <= MOST_KEY_DIMS
+    return call.tiles * call.of.shared_heads > call.of.sms or not few_keys
 
 
-def chosen(
-    dtype: str, hdim: int, embedding: str, half_split: bool, seq_k: int, target: str, sms: int, *how: Any
-) -> Prompt:
-    """The call by the kernel that the rule takes; `how` are the fields of `Prompt` behind its shape."""
-    call = Prompt(shape_of(dtype, hdim, seq_k, embedding, half_split, target), *how)
-    if target == "sm_90" and not call.by_length and pays_on_wgmma(call, seq_k, sms):
-        call = replace(call, shape=wgmma_shape(dtype, hdim, embedding, half_split))
-    return call
+def on_mma(request: Request) -> Prompt:
+    """The call on mma.sync. Raises: Unsupported."""
+    require_prompt(request)
+    p = request.problem
+    return Prompt(shape_of(p.dtype, p.hdim, p.seq_k, *request.how), request)
 
 
-def prompt_plan(
-    problem: Problem,
-    target: str = EMULATED_TARGET,
-    half_split: bool = False,
-    tables: tuple[np.ndarray, np.ndarray] | None = None,
-    positions: np.ndarray | None = None,
-    lengths: np.ndarray | None = None,
-    capacity: int | None = None,
-    wgmma: bool | None = None,
-    **fields: Any,
-) -> Plan:
+def on_wgmma(request: Request) -> Prompt:
+    """Raises: Unsupported."""
+    require_prompt(request)
+    template = "kernels on wgmma need compute capability {allowed}, this GPU has {needed}"
+    require(request.target == "sm_90", "capability", request.target, "9.0", template)
+    template = "sequences have {needed} of their own; kernels on wgmma take {allowed}"
+    require(not request.by_length, "seq_k", "lengths", "one for all", template)
+    p = request.problem
+    return Prompt(wgmma_shape(p.dtype, p.hdim, request.embedding, request.half_split), request)
+
+
+def prompt_call(request: Request) -> Prompt:
+    """The call by the kernel that the rule takes. Raises: Unsupported."""
+    call = on_mma(request)
+    wgmma = request.target == "sm_90" and not request.by_length and pays_on_wgmma(call)
+    return on_wgmma(request) if wgmma else call
+
+
+def prompt_plan(problem: Problem, *args: Any, wgmma: bool | None = None, **options: Any) -> Plan:
     """Plan a prompt in half precision, on mma.sync or wgmma, by default as the rule says for an H100.
 
-    Further arguments are those of `decode_plan`. Raises: Unsupported.
+    Further arguments are those of `flash_plan`. Raises: Unsupported.
     """
-    batch, heads, seq_q, hdim = problem.q_shape
-    kv_heads, rotary_dim = problem.kv_heads, problem.rotary_dim
-    require(problem.cache == "none", "cache", problem.cache, "none")
-    require_prompt(problem.dtype, hdim, rotary_dim, half_split, target)
-    embedding = embedding_of(problem.family, rotary_dim, tables is not None, positions is not None)
-    halves = half_split and rotary_dim > 0
-    how = (batch, heads, kv_heads, seq_q, problem.causal, problem.softmax_scale, lengths is not None)
-    of_shape = (problem.dtype, hdim, embedding, halves)
-    if wgmma is None:
-        call = chosen(*of_shape, problem.seq_k, target, H100_SMS, *how)
-    elif wgmma:
-        template = "kernels on wgmma need compute capability {allowed}, this GPU has {needed}"
-        require(target == "sm_90", "capability", target, "9.0", template)
-        template = "sequences have {needed} of their own; kernels on wgmma take {allowed}"
-        require(lengths is None, "seq_k", "lengths", "one for all", template)
-        call = Prompt(wgmma_shape(*of_shape), *how)
-    else:
-        call = Prompt(shape_of(problem.dtype, hdim, problem.seq_k, embedding, halves, target), *how)
-    shape = replace(call.shape, **fields)
-    call = replace(call, shape=shape)
-    given = given_buffers(problem, shape, tables, positions, lengths, capacity)
-    buffers, strides = given.buffers, given.strides
-    args = given.arguments(call.sizes(problem.seq_k, problem.q_offset, given.named("lengths")), "q", "q")
-    keys = ("k", strides[1])
-    if shape.rotates:
-        buffers["k_rotated"] = Buffer(problem.kv_shape, problem.dtype)
-        keys = ("k_rotated", strides_of(problem.kv_shape))
-    if isinstance(shape, WgmmaShape):
-        for name, of in (("k_map", keys), ("v_map", ("v", strides[2]))):
-            buffers[name] = Buffer((MAP_BYTES // 4,), "int32", tensor_map=call.tensor_map(of[0], problem.seq_k, of[1]))
-    return Plan(problem, buffers, call.launches(args, problem.seq_k))
+    choose = prompt_call if wgmma is None else on_wgmma if wgmma else on_mma
+    return flash_plan(choose, problem, *args, **options)

@@ -1,0 +1,200 @@
+"""What the planners of the flash kernels share: a request, a call that a kernel was chosen for, and its plan."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..checking.reference import alibi_slopes
+from ..constants import FREQUENCY_BASE, MUST_BE, require
+from ..limits import EMULATED_TARGET
+from ..rope.v8 import rates_of_turning
+from ..tensor_map import MAP_BYTES, TensorMap
+from ..version import Buffer, Launch, Plan, Problem
+from .schedule import Shape
+
+H100_SMS = 132  # of plans, which are the same on every machine
+NAMES = ("q", "k", "v", "out")  # of a launch's first arguments
+
+
+@dataclass(frozen=True)
+class Request:
+    """A problem and how it is asked: what the choice of a kernel depends on.
+
+    `scale` multiplies scores, as in softmax(scale q k). embedding: see `embed`. by_length: sequences have lengths of
+    their own, up to seq_k. target and sms: of the card.
+    """
+
+    problem: Problem
+    scale: float
+    embedding: str
+    half_split: bool
+    by_length: bool
+    target: str
+    sms: int = H100_SMS
+
+    @property
+    def rows(self) -> int:
+        """Rows of queries of a KV head."""
+        return self.problem.heads // self.problem.kv_heads * self.problem.seq_q
+
+    @property
+    def shared_heads(self) -> int:
+        """KV heads of all sequences."""
+        return self.problem.batch * self.problem.kv_heads
+
+    @property
+    def how(self) -> tuple[str, bool, str]:
+        return self.embedding, self.half_split, self.target
+
+    def require(self, where: str, step: int, most: int, vector: int) -> None:
+        """Raises: Unsupported where the head dim or half-split pairs are not what kernels of such calls take."""
+        hdim, rotary_dim = self.problem.hdim, self.problem.rotary_dim
+        require(hdim % step == 0 and hdim <= most, "hdim", hdim, f"a multiple of {step} up to {most}{where}", MUST_BE)
+        whole = not self.half_split or rotary_dim % vector == 0
+        require(whole, "rotary_dim", rotary_dim, f"a multiple of {vector} where half-split", MUST_BE)
+
+
+def request_of(
+    problem: Problem,
+    target: str,
+    half_split: bool = False,
+    given: tuple[bool, bool, bool] = (False, False, False),
+    scale: float | None = None,
+    sms: int = H100_SMS,
+) -> Request:
+    """`given`: whether the call has tables, positions, and lengths. `scale` is the usual one by default."""
+    tables, positions, lengths = given
+    embedding = ("rates", "positions", "tables", "placed_tables")[positions + 2 * tables]
+    if problem.family == "alibi" or not problem.rotary_dim:
+        embedding = "alibi" if problem.family == "alibi" else "none"
+    scale = problem.softmax_scale if scale is None else scale
+    return Request(problem, scale, embedding, half_split and problem.rotary_dim > 0, lengths, target, sms)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Calls alike but for how many keys there are: their kernel, and its arguments."""
+
+    name: ClassVar[str]  # of its version, behind the family
+    any_keys: ClassVar[bool] = True  # whether it is chosen however many keys there are
+
+    shape: Any
+    of: Request
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.of.rows // self.shape.rows)
+
+    def splits(self, seq_k: int) -> tuple[int, int]:
+        """(splits, keys of each)."""
+        return 1, seq_k
+
+    def sizes(self, seq_k: int, q_offset: int, lengths: Any) -> tuple[Any, ...]:
+        """The arguments of `args.Sizes`; `lengths` is what stands for their buffer."""
+        p, (splits, split_keys), scale = self.of.problem, self.splits(seq_k), self.of.scale * math.log2(math.e)
+        rows = (p.kv_heads, p.heads // p.kv_heads, p.seq_q, seq_k, self.tiles, self.shape.rows)
+        return (*rows, split_keys, splits, q_offset, int(p.causal), scale, lengths, int(self.of.by_length))
+
+    def workspace(self, given: "Given") -> dict[str, Buffer]:
+        """The buffers of a plan that launches fill for those behind them, and maps."""
+        return {}
+
+    def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
+        """`args` are those of all kernels; without, the launches are to be compiled."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Given:
+    """The named buffers of a plan's inputs and output, and what the kernels are told of them."""
+
+    buffers: dict[str, Buffer]
+    rotary_dim: int
+
+    def named(self, name: str) -> str:
+        """The buffer of an argument; q stands for one that the kernel does not read."""
+        return name if name in self.buffers else "q"
+
+    def strides(self, name: str) -> tuple[int, int, int]:
+        return strides_of(self.buffers[name].shape)
+
+    def arguments(self, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """All arguments of a kernel."""
+        table_rows, pitch = self.buffers["cos"].shape if "cos" in self.buffers else (0, 0)
+        places = self.buffers["positions"].shape[1] if "positions" in self.buffers else 0
+        rotation = (self.rotary_dim, *map(self.named, ("rates", "cos", "sin")), pitch, table_rows)
+        ends = (self.named("positions"), places, *map(self.named, ("slopes", "part", "totals")))
+        return (*NAMES, *sum(map(self.strides, NAMES), ()), *sizes, *rotation, *ends)
+
+
+def flash_plan(
+    choose: Callable[[Request], Call],
+    problem: Problem,
+    target: str = EMULATED_TARGET,
+    half_split: bool = False,
+    tables: tuple[np.ndarray, np.ndarray] | None = None,
+    positions: np.ndarray | None = None,
+    lengths: np.ndarray | None = None,
+    capacity: int | None = None,
+    sms: int = H100_SMS,
+    **fields: Any,
+) -> Plan:
+    """Plan a problem by the kernel that `choose` takes. Raises: Unsupported.
+
+    tables: cos and sin `[positions, rotary_dim / 2]`; positions: int `[batch, places]`; lengths: int `[batch]`.
+    capacity: rows of the cache that k and v are the first of, seq_k by default. `fields` are changed in the shape.
+    """
+    tensors = {"positions": (positions, "int32"), "lengths": (lengths, "int32")}
+    tensors |= {"cos": (tables and tables[0], "float32"), "sin": (tables and tables[1], "float32")}
+    asked = tables is not None, positions is not None, lengths is not None
+    call = choose(request_of(problem, target, half_split, asked, sms=sms))
+    call = replace(call, shape=replace(call.shape, **fields))
+    given = given_buffers(problem, call.shape, tensors, capacity or problem.seq_k)
+    given.buffers.update(call.workspace(given))
+    args = given.arguments(call.sizes(problem.seq_k, problem.q_offset, given.named("lengths")))
+    return Plan(problem, given.buffers, call.launches(args, problem.seq_k))
+
+
+def given_buffers(problem: Problem, shape: Shape, tensors: dict[str, tuple[Any, str]], capacity: int) -> Given:
+    """The buffers of a problem for a kernel of `shape`; tensors that are None have none."""
+    cache, embedding = (problem.batch, problem.kv_heads, capacity, problem.hdim), shape.embedding
+    buffers = {name: Buffer(cache if name in "kv" else problem.q_shape, problem.dtype) for name in NAMES}
+    for name, (values, dtype) in tensors.items():
+        if values is not None:
+            buffers[name] = Buffer(values.shape, dtype, init=partial(np.asarray, values))
+    if embedding in ("rates", "positions"):
+        pairs, step = shape.dims // 2, shape.row_step
+        buffers["rates"] = Buffer((2, pairs, 2), init=partial(rates_of, problem.rotary_dim, pairs, step))
+    if embedding == "alibi":
+        rows = problem.batch * problem.heads
+        buffers["slopes"] = Buffer((rows,), init=partial(slopes_of, problem.batch, problem.heads))
+    return Given(buffers, problem.rotary_dim)
+
+
+def map_buffer(tensor_map: TensorMap) -> Buffer:
+    return Buffer((MAP_BYTES // 4,), "int32", tensor_map=tensor_map)
+
+
+def strides_of(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    _, heads, rows, dims = shape
+    return heads * rows * dims, rows * dims, dims
+
+
+def slopes_of(batch: int, heads: int) -> np.ndarray:
+    return np.tile(alibi_slopes(heads), batch).astype(np.float32)
+
+
+def rates_of(rotary_dim: int, pairs: int, step: int, base: float = FREQUENCY_BASE) -> np.ndarray:
+    """float32[2, pairs, 2]: `rates_of_turning`, and (cos - 1, sin) of the angle of `step` positions.
+
+    Pairs behind rotary_dim do not turn. In the kernel the steps would take 15 operations a pair before the first batch.
+    """
+    made, turning = np.zeros((2, pairs, 2), np.float32), rotary_dim // 2
+    angle = step * float(base) ** (-np.arange(0, rotary_dim, 2) / max(rotary_dim, 1))
+    made[0, :turning] = rates_of_turning(rotary_dim, base)[:turning]
+    made[1, :turning] = np.stack([-2 * np.sin(angle / 2) ** 2, np.sin(angle)], axis=1)  # cos - 1 would lose digits
+    return made
