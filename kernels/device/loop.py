@@ -5,8 +5,10 @@ loop over the remainder start with `no_unroll`. The compiler would still unroll 
 such a loop runs up to an `opaque` end.
 """
 
+from typing import Any
+
 from llvmlite import ir
-from numba import types
+from numba import cuda, types
 from numba.cuda.extending import intrinsic
 
 from .cint import CINT
@@ -34,3 +36,25 @@ def opaque(typingctx, value):
         return builder.asm(ir.FunctionType(word, [word]), "mov.b32 $0, $1;", "=r,r", words, side_effect=False)
 
     return CINT(value), codegen
+
+
+def repeat(body: Any, count: int, first: int = 0) -> Any:
+    """A device function that calls body(first, ...), body(first + 1, ...) and so on, `count` times.
+
+    Whether the compiler unrolls a loop depends on its size, and an array that a loop indexes leaves the registers.
+    """
+    if count == 1:
+
+        @cuda.jit(device=True)
+        def once(*args):
+            body(first, *args)
+
+        return once
+    left, right = repeat(body, count // 2, first), repeat(body, count - count // 2, first + count // 2)
+
+    @cuda.jit(device=True)
+    def both(*args):
+        left(*args)
+        right(*args)
+
+    return both

@@ -13,11 +13,11 @@ from ...limits import CLUSTERS_SINCE, EMULATED_TARGET, capability
 from ...planning import attention_buffers
 from ...version import Buffer, Launch, Plan, Problem, Unsupported
 from ..combine import launch_combine, shapes
-from .card import SMS
 from .embedding import PLAIN, Embedding, require_problem
 from .launch import Call, strides
 from .mma.core import attend as attend_by_warps
 from .portable.core import attend as attend_anywhere
+from .shape import SMS
 from .wgmma.choose import fastest, takes
 from .wgmma.core import attend as attend_by_warpgroups
 from .wgmma.keys import embed_keys

@@ -59,24 +59,23 @@ class Call:
         return p.seq_q, p.seq_k, p.hdim, self.embedded_dim, p.q_offset, int(p.causal), p.softmax_scale
 
 
-def launch(
-    kernel: Kernel, shape: Any, call: Call, others: tuple[Any, ...] = (), heads_last: bool = False, splits: int = 1
-) -> Launch:
-    """A cluster for each tile of queries of each head and each split of the keys; `others` follow the table.
+def launch(kernel: Kernel, shape: Any, call: Call, heads_last: bool = False, split_keys: int = 0) -> Launch:
+    """A cluster for each tile of queries of each head, and for each part of the keys where these are split.
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or do not fit shared memory.
     """
-    problem, held = call.problem, shape.most_dims
+    problem, held, splits = call.problem, shape.most_dims, -(-call.problem.seq_k // split_keys) if split_keys else 1
     template = "hdim is {needed}; a cluster of this shape holds {allowed} dims"
     require(held >= problem.hdim, "hdim", problem.hdim, held, template)
     require_shared(shape.layout, problem, OPT_IN_SHARED_LIMIT)
     tiles, heads = splits * -(-problem.seq_q // shape.queries), problem.batch * problem.kv_heads
     first, last = (tiles, heads) if heads_last else (heads, tiles)
+    parts = ("totals" if split_keys else call.k, split_keys, problem.batch * problem.heads * problem.seq_q)
     return Launch(
         kernel,
         grid=(first * shape.cluster, problem.heads // problem.kv_heads, last),
         block=(shape.threads,),
-        args=(*call.tensors, *others, problem.kv_heads, reciprocal_of(problem.kv_heads), *call.numbers),
+        args=(*call.tensors, *parts, problem.kv_heads, reciprocal_of(problem.kv_heads), *call.numbers),
         shared=shape.layout,
         cluster=shape.cluster,
         shape=shape,

@@ -17,8 +17,10 @@ from numba import cuda, float32, int32
 from numba.cuda import libdevice
 
 from ...device.asm import exp2
+from ...device.cint import cint
 from ...device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ...device.vector import st2
+from .embedding import Embedding
 
 LOG2_E = float32(math.log2(math.e))
 LOWEST = float32(-3.4028234663852886e38)
@@ -85,52 +87,24 @@ def inverse_of(row_sum):
     return float32(0.0) if row_sum == float32(0.0) else near
 
 
-def sums_over_lanes(per_warp: int, tile_keys: int) -> tuple[Any, Any, Any]:
-    """sum_lanes(rows, which), raise_ceiling(rows) and finish_sums(rows), for the rows of a warp."""
+def softmax_of(
+    shape: Any, embedding: Embedding, adapts: bool, load_scores: Any, send_row: Any, send_factors: Any
+) -> tuple[Any, Any]:
+    """Device functions begin(rows, seq_k), the state before the first tile, and weigh(shared, rows, tile, scope,
+    thread, start, more).
 
-    @cuda.jit(device=True)
-    def sum_lanes(rows, which):
-        for bit in range(5):
-            for i in range(per_warp):
-                rows[which, i] += cuda.shfl_xor_sync(FULL_MASK, rows[which, i], 16 >> bit)
+    `weigh` sends the weights of a tile from key `start` on to all blocks, with the factors that rescale the output.
+    With the last tile go the inverses of the row sums, or 1 where keys are split; then the row max in base 2 and the
+    row sum go to `scope.totals`.
 
-    @cuda.jit(device=True)
-    def raise_ceiling(rows):
-        """The largest weight that keys of the next tile may have, from the row sums so far."""
-        for i in range(per_warp):
-            rows[CHANGE, i] = rows[ROW_SUM, i]
-        sum_lanes(rows, CHANGE)
-        for i in range(per_warp):
-            beside = weight_ceiling(over_power(rows[CHANGE, i], rows[CEILING, i]), float32(tile_keys))
-            rows[CEILING, i], rows[CHANGE, i] = beside, over_power(beside, rows[CEILING, i])
-
-    @cuda.jit(device=True)
-    def finish_sums(rows):
-        """The inverse of each row sum, in its place."""
-        sum_lanes(rows, ROW_SUM)
-        for i in range(per_warp):
-            rows[ROW_SUM, i] = inverse_of(rows[ROW_SUM, i])
-
-    return sum_lanes, raise_ceiling, finish_sums
-
-
-def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_factors: Any) -> tuple[Any, Any]:
-    """Device functions of a kernel.
-
-    begin(rows, seq_k): the state before the first tile
-    weigh(shared, rows, tile, scope, thread, start, more): the weights of a tile from the parts of its scores, sent to
-        all blocks with the factors that rescale the output, and on the last tile with the inverse of the row sum, or 1
-        where keys are split, and the row max in base 2 and the row sum go to `scope.totals`
-
-    load_scores(shared, s, at, tile, scope, own, row, lane_id, start) loads a lane's scores of a row, which is row `own`
-    of the block, to s[at : at + shape.keys_per_lane]; minus infinity where the row does not see the key.
-    send_row(shared, s, at, row, lane_id) sends as many weights. With `adapts`, the ceiling of the weights follows the
-    row sum, and what the sum's rounding lost is kept.
+    load_scores(shared, s, at, own, row, lane_id) loads a lane's scores of a row, which is row `own` of the block, to
+    s[at : at + shape.keys_per_lane]. send_row(shared, s, at, row, lane_id) sends as many weights. With `adapts`, the
+    ceiling of the weights follows the row sum, and what the sum's rounding lost is kept.
     """
-    cluster, queries, rows_of_block, per_lane = shape.cluster, shape.queries, shape.rows, shape.keys_per_lane
+    cluster, queries, rows_of_block, tile_keys = shape.cluster, shape.queries, shape.rows, shape.keys
+    per_lane, lane_step, key_step, bias = shape.keys_per_lane, shape.lane_step, shape.key_step, embedding.bias
     rescale_at, warps, per_warp = shape.layout["rescale"], shape.threads // 32, shape.rows_of_warp
-    all_rows, tile_keys = cluster * rows_of_block == queries and rows_of_block % warps == 0, shape.keys
-    sum_lanes, raise_ceiling, finish_sums = sums_over_lanes(per_warp, tile_keys)
+    all_rows, splits = cluster * rows_of_block == queries and rows_of_block % warps == 0, shape.splits
     lane_scores = per_warp * per_lane
 
     @cuda.jit(device=True)
@@ -149,8 +123,25 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
         return own, row, all_rows or (own < rows_of_block and row < queries)
 
     @cuda.jit(device=True)
+    def mask_row(s, at, tile, scope, row, lane_id, start):
+        """Add the bias to a lane's scores; minus infinity where the row does not see the key. Returns their maximum."""
+        position, visible = scope.sizes.q_offset + tile.first_query + row, scope.last_key
+        if scope.sizes.causal != 0:
+            visible = min(visible, position + 1)
+        row_max = NEGATIVE_INFINITY
+        for n in range(per_lane):
+            own_key = lane_id * lane_step + key_step * n
+            key = start + own_key
+            if bias is not None:
+                s[at + n] += bias(scope.table, tile.bias_head, cint(position - key))
+            if own_key >= tile_keys or key >= visible:
+                s[at + n] = NEGATIVE_INFINITY
+            row_max = max(row_max, s[at + n])
+        return row_max
+
+    @cuda.jit(device=True)
     def add_row(rows, i, correction, tile_sum):
-        """The row sum with that of a tile; what rescales the output."""
+        """Add the sum of a tile to that of a row. Returns what rescales the output."""
         if adapts:
             correction *= rows[CHANGE, i]
             rows[ROW_SUM, i], rows[ROW_LOST, i] = add_weights(rows[ROW_SUM, i], rows[ROW_LOST, i], correction, tile_sum)
@@ -159,19 +150,33 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
         return correction
 
     @cuda.jit(device=True)
-    def finish_rows(rows, tile, scope, thread):
-        finish_sums(rows)
+    def sum_lanes(rows, which):
+        for bit in range(5):
+            for i in range(per_warp):
+                rows[which, i] += cuda.shfl_xor_sync(FULL_MASK, rows[which, i], 16 >> bit)
 
     @cuda.jit(device=True)
-    def store_totals(rows, tile, scope, thread):
+    def finish(rows, tile, scope, thread):
+        """The inverse of each row sum in its place, or 1 where keys are split."""
         sum_lanes(rows, ROW_SUM)
         for i in range(per_warp):
-            _, row, there = owned_row(thread.warp_id, i, tile.rank)
-            if thread.lane_id == 0 and there and row < tile.query_count:
-                st2(scope.totals, 2 * row, rows[ROW_MAX, i] * LOG2_E, rows[ROW_SUM, i])
-            rows[ROW_SUM, i] = float32(1.0)
+            if splits:
+                _, row, there = owned_row(thread.warp_id, i, tile.rank)
+                if thread.lane_id == 0 and there and row < tile.query_count:
+                    st2(scope.totals, 2 * row, rows[ROW_MAX, i] * LOG2_E, rows[ROW_SUM, i])
+                rows[ROW_SUM, i] = float32(1.0)
+            else:
+                rows[ROW_SUM, i] = inverse_of(rows[ROW_SUM, i])
 
-    finish = store_totals if shape.splits else finish_rows
+    @cuda.jit(device=True)
+    def raise_ceiling(rows):
+        """The largest weight that keys of the next tile may have, from the row sums so far."""
+        for i in range(per_warp):
+            rows[CHANGE, i] = rows[ROW_SUM, i]
+        sum_lanes(rows, CHANGE)
+        for i in range(per_warp):
+            beside = weight_ceiling(over_power(rows[CHANGE, i], rows[CEILING, i]), float32(tile_keys))
+            rows[CEILING, i], rows[CHANGE, i] = beside, over_power(beside, rows[CEILING, i])
 
     @cuda.jit(device=True)
     def weigh(shared, rows, tile, scope, thread, start, more):
@@ -183,10 +188,8 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
             own, row, there = owned_row(warp_id, i, tile.rank)
             new_max[i] = NEGATIVE_INFINITY
             if there:
-                load_scores(shared, s, per_lane * i, tile, scope, own, row, lane_id, start)
-                new_max[i] = s[per_lane * i]
-                for n in range(1, per_lane):
-                    new_max[i] = max(new_max[i], s[per_lane * i + n])
+                load_scores(shared, s, per_lane * i, own, row, lane_id)
+                new_max[i] = mask_row(s, per_lane * i, tile, scope, row, lane_id, start)
         for bit in range(5):
             for i in range(per_warp):
                 new_max[i] = max(new_max[i], cuda.shfl_xor_sync(FULL_MASK, new_max[i], 16 >> bit))
@@ -195,11 +198,9 @@ def softmax_of(shape: Any, adapts: bool, load_scores: Any, send_row: Any, send_f
             if there:
                 new_max[i] = max(rows[ROW_MAX, i], new_max[i])
                 correction[i] = rescaling(rows[ROW_MAX, i], new_max[i])
-                rows[ROW_MAX, i] = new_max[i]
+                rows[ROW_MAX, i], tile_sum = new_max[i], float32(0.0)
                 for n in range(per_lane):
                     s[per_lane * i + n] = weight_of(s[per_lane * i + n], new_max[i], rows[CEILING, i])
-                tile_sum = s[per_lane * i]
-                for n in range(1, per_lane):
                     tile_sum += s[per_lane * i + n]
                 correction[i] = add_row(rows, i, correction[i], tile_sum)
                 send_row(shared, s, per_lane * i, row, lane_id)

@@ -4,8 +4,7 @@ from ....constants import require
 from ....limits import EMULATED_TARGET, limits_of
 from ....planning import require_shared
 from ....version import Problem
-from ..card import SMS, resident
-from ..shape import GROUP, power_of_two, width_of
+from ..shape import GROUP, SMS, power_of_two, resident, width_of
 from .shape import STEP, Shape
 
 MANY = 8192  # elements of a slice of Q and K that are embedded

@@ -15,70 +15,73 @@ from ....device.rows import ROWS
 from ....device.vector import advance, make_float4, st4
 from ....limits import EMULATED_TARGET
 from ....version import Kernel, Launch, Problem
-from ..card import SMS
 from ..core import Phases, make_kernel
 from ..embedding import Embedding
 from ..exchange import Exchange, exchange
 from ..launch import Call, launch
-from ..schedule import NO_PARTS, SIZES, Slice
-from ..shape import GROUP
+from ..schedule import PARTS, SIZES, Slice
+from ..shape import COPIERS, GROUP, SMS
 from ..softmax import STATE, softmax_of
 from .choose import choose
-from .embed import copiers, place_of, scaler, tile_embedder
+from .embed import copier, scaler, tile_embedder
 from .multiply import output_by_products, scores_by_products
 from .shape import STEP, Shape
-from .softmax import score_loader, weight_sender
 
 # A thread copies, and embeds, rows from `first_row` on and dims from `column` of a slice on, which is dim `copied_dim`
 # of a head. Its warp multiplies queries from `top` on by keys from `left` on, dims from `first_step` on, and sends the
-# parts with number `slot`; then it has panels from `panel` on of the output. Its block has `owned` rows.
+# parts with number `slot`; then it has panels from `panel` on of the output.
 Thread = namedtuple(
-    "Thread",
-    "tid warp_id lane_id lane_row member first_row column copied_dim top left slot first_step panel owned",
+    "Thread", "tid warp_id lane_id lane_row member first_row column copied_dim top left slot first_step panel"
 )
 
 
 def thread_of(shape: Shape) -> Any:
     """A device function thread(rank) -> Thread."""
-    warps_m, warps_n, warps_k = shape.warps_m, shape.warps_n, shape.warps_k
-    rows, columns, place = shape.rows, shape.columns, place_of(shape)
+    warps_m, warps_n, warps_k, columns = shape.warps_m, shape.warps_n, shape.warps_k, shape.columns
+    rows_per_pass, span = shape.rows_per_pass, GROUP * shape.cluster
 
     @cuda.jit(device=True)
     def thread(rank):
         tid = cuint(cuda.threadIdx.x)
         warp_id, lane_id = tid // 32, tid % 32
-        lane_row, member = lane_id // 4, lane_id % 4
-        first_row, column, copied_dim = place(rank * GROUP)
-        top = warp_id % warps_m * 16
-        left = warp_id // warps_m % warps_n * (8 * columns)
-        slot = rank * warps_k + warp_id // (warps_m * warps_n)
-        first_step = warp_id // (warps_m * warps_n) * STEP
-        panel = warp_id // warps_m
+        sharer, lane_dim = tid // (COPIERS * rows_per_pass), tid % COPIERS * 4
+        part = warp_id // (warps_m * warps_n)
         return Thread(
-            tid, warp_id, lane_id, lane_row, member, first_row, column, copied_dim, top, left, slot,
-            first_step, panel, rows,
+            tid=tid, warp_id=warp_id, lane_id=lane_id, lane_row=lane_id // 4, member=lane_id % 4,
+            first_row=tid // COPIERS % rows_per_pass, column=lane_dim + sharer * GROUP,
+            copied_dim=rank * GROUP + lane_dim + sharer * span,
+            top=warp_id % warps_m * 16, left=warp_id // warps_m % warps_n * (8 * columns),
+            slot=rank * warps_k + part, first_step=part * STEP, panel=warp_id // warps_m,
         )  # fmt: skip
 
     return thread
 
 
-def parts_of(shape: Shape, sends: Exchange) -> Any:
+def score_sender(shape: Shape, sends: Exchange) -> Any:
     """A device function that sends a warp's parts of scores to the blocks that own their rows."""
-    columns, rows, keys, parts_at = shape.columns, shape.rows, shape.keys, shape.layout["parts"]
-    send_part, low = sends.send_part, 4 * columns
+    columns, low, send_scores = shape.columns, 4 * shape.columns, sends.send_scores
 
     @cuda.jit(device=True)
     def send(shared, scores, thread):
         for j in range(columns):
             for half in range(2):
-                row = thread.top + 8 * half + thread.lane_row
-                at = (thread.slot * rows + row % rows) * keys
-                at = parts_at + at + thread.left + 8 * j + 2 * thread.member
-                x = scores[low + 4 * j + 2 * half] + scores[4 * j + 2 * half]
-                y = scores[low + 4 * j + 2 * half + 1] + scores[4 * j + 2 * half + 1]
-                send_part(shared, at, row // rows, x, y)
+                at, key = 4 * j + 2 * half, thread.left + 8 * j + 2 * thread.member
+                x, y = scores[low + at] + scores[at], scores[low + at + 1] + scores[at + 1]
+                send_scores(shared, thread.slot, thread.top + 8 * half + thread.lane_row, key, x, y)
 
     return send
+
+
+def weight_sender(shape: Shape, sends: Exchange) -> Any:
+    """A device function that sends a lane's weights of a row to all blocks."""
+    weights_at, stride, keys, send_weights = shape.layout["weights"], shape.keys + 8, shape.keys, sends.send_weights
+
+    @cuda.jit(device=True)
+    def send_row(shared, s, at, row, lane_id):
+        if 2 * lane_id < keys:
+            send_weights(shared, weights_at + row * stride + 2 * lane_id, s[at], s[at + 1])
+
+    return send_row
 
 
 def output_of(shape: Shape) -> Any:
@@ -106,28 +109,23 @@ def output_of(shape: Shape) -> Any:
     return store
 
 
-def phases_of(shape: Shape, embedding: Embedding) -> Phases:
+def phases_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Phases:
     """The phases for that shape and embedding."""
-    embeds, per_dim = embedding.query or embedding.keys, embedding.per_dim
-    copy_query, copy_keys, copy_values = copiers(shape, embedding.half_split)
-    embed_tile, scale_query = tile_embedder(shape, embedding), scaler(shape)
-    # The bytes of a row of parts, and of all weights and factors.
-    parts_bytes, weights_bytes = 4 * shape.cluster * shape.warps_k * shape.keys, 4 * shape.queries * (shape.keys + 2)
-    sends = exchange(shape.cluster, shape.layout["arrived"], parts_bytes, weights_bytes)
-    loads = score_loader(shape, embedding)
-    begin_rows, softmax = softmax_of(shape, shape.blocks == 1, loads, weight_sender(shape, sends), sends.send_weights)
+    embeds, per_dim, stride = embedding.query or embedding.keys, embedding.per_dim, shape.width + 16
+    copy_query = copier(shape, "query", stride, shape.queries, embedding.half_split)
+    embed_tile, scale_query, weight_row = tile_embedder(shape, embedding), scaler(shape), weight_sender(shape, sends)
+    begin, softmax = softmax_of(shape, embedding, shape.blocks == 1, sends.load_scores, weight_row, sends.send_factors)
 
     @cuda.jit(device=True)
     def load(shared, query, query_dims, dim_values, queries, tile, scope, thread):
-        """Copies of Q and K; meanwhile what all positions share, of the first dims that a thread embeds."""
-        sizes, dims = scope.sizes, Slice(tile.first_dim, cuint(0))
-        if embeds and thread.copied_dim < sizes.embedded_dim:
+        """Copies of Q; meanwhile what all positions share, of the first dims that a thread embeds."""
+        if embeds and thread.copied_dim < scope.sizes.embedded_dim:
             x = per_dim(scope.table, thread.copied_dim)
             dim_values[0], dim_values[1], dim_values[2], dim_values[3] = x.x, x.y, x.z, x.w
-        copy_query(shared, queries, dims, sizes)
+        copy_query(shared, queries, Slice(tile.first_dim, cuint(0)), thread, scope.sizes)
 
     @cuda.jit(device=True)
-    def stage(shared, query, query_dims, tile, scope, thread):
+    def stage(shared, query, query_dims, tile, scope, thread, first_dim):
         pass
 
     @cuda.jit(device=True)
@@ -138,23 +136,21 @@ def phases_of(shape: Shape, embedding: Embedding) -> Phases:
         if start == 0:
             scale_query(shared, scope.sizes.softmax_scale, tile.query_count, thread)
 
-    @cuda.jit(device=True)
-    def fence():
-        pass
-
     return Phases(
-        registers=(1, 1, 4, 8 * shape.columns, 16 * shape.panels, (STATE, shape.rows_of_warp)), starter=0,
-        alignment=16, thread_of=thread_of(shape), exchange=sends, load=load, stage=stage,
-        begin=begin_rows, copy_keys=copy_keys, copy_values=copy_values, embed=embed, score=scores_by_products(shape),
-        send_parts=parts_of(shape, sends), softmax=softmax, fence=fence, weigh=output_by_products(shape),
-        store=output_of(shape),
+        registers=(1, 1, 4, 8 * shape.columns, 16 * shape.panels, (STATE, shape.rows_of_warp)),
+        thread_of=thread_of(shape), load=load, stage=stage, begin=begin, embed=embed, softmax=softmax,
+        copy_keys=copier(shape, "keys", stride, shape.keys, embedding.half_split),
+        copy_values=copier(shape, "values", shape.width + 4, shape.keys),
+        score=scores_by_products(shape), send_scores=score_sender(shape, sends),
+        weigh=output_by_products(shape), store=output_of(shape),
     )  # fmt: skip
 
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any) -> Kernel:
-    function = make_kernel(shape, embedding, phases_of(shape, embedding), f"{shape.name}_{embedding.name}")
-    return Kernel(function, (ROWS,) * 4 + (table_type, NO_PARTS, SIZES), shape.threads, min_blocks=shape.blocks)
+    sends, name = exchange(shape, shape.keys), f"{shape.name}_{embedding.name}"
+    function = make_kernel(shape, embedding, sends, phases_of(shape, embedding, sends), name)
+    return Kernel(function, (ROWS,) * 4 + (table_type, PARTS, SIZES), shape.threads, min_blocks=shape.blocks)
 
 
 def attend(

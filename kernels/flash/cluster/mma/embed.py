@@ -9,65 +9,37 @@ from ....device.cint import cint
 from ....device.cuint import cuint
 from ....device.vector import advance, ld4, make_float4, st4
 from ..embedding import Embedding, halves_of
-from ..shape import COPIERS, GROUP
+from ..shape import GROUP
 from .shape import Shape
 
 
-def place_of(shape: Shape) -> Any:
-    """A device function place(first_dim) -> (first_row, column, dim): what a thread copies, and embeds, of a slice."""
-    rows_per_pass, span = shape.rows_per_pass, GROUP * shape.cluster
-
-    @cuda.jit(device=True)
-    def place(first_dim):
-        tid = cuint(cuda.threadIdx.x)
-        sharer, lane_dim = tid // (COPIERS * rows_per_pass), tid % COPIERS * 4
-        row, column = tid // COPIERS % rows_per_pass, lane_dim + sharer * GROUP
-        return row, column, first_dim + lane_dim + sharer * span
-
-    return place
-
-
-def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool) -> Any:
+def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool = False) -> Any:
     """A device function that starts to copy `count` rows of a slice to shared memory, `pitch` floats apart."""
     place, groups, rows_per_pass, sharers = shape.layout[name], shape.groups, shape.rows_per_pass, shape.sharers
-    span, copied_by = GROUP * shape.cluster, place_of(shape)  # dims from one group of a slice to the next
+    span = GROUP * shape.cluster  # dims from one group of a slice to the next
 
     @cuda.jit(device=True)
-    def copy(shared, source, dims, sizes):
+    def copy(shared, source, dims, thread, sizes):
         """Rows past the last, and dims past hdim, become 0. With `halves`, of four dims, the first elements of two
         pairs come first, then the second elements.
         """
-        first_row, column, copied_dim = copied_by(dims.first_dim)
         for i in range(-(-count // rows_per_pass)):
-            row = first_row + i * rows_per_pass
+            row = thread.first_row + i * rows_per_pass
             if count % rows_per_pass == 0 or row < count:
-                to = place + row * pitch + column
                 row_start = advance(source.data, row * source.pitch)
                 if not halves:
-                    row_start = advance(row_start, copied_dim)
+                    row_start = advance(row_start, thread.copied_dim)
                 for group in range(0, groups, sharers):
-                    at, more = to + group * GROUP, group * span
-                    there = row < source.count and copied_dim + more < sizes.hdim
+                    at, more = place + row * pitch + thread.column + group * GROUP, group * span
+                    there = row < source.count and thread.copied_dim + more < sizes.hdim
                     if halves:
-                        low, high = halves_of(copied_dim, more, sizes.embedded_dim, sizes.hdim)
+                        low, high = halves_of(thread.copied_dim, more, sizes.embedded_dim, sizes.hdim)
                         cp_async2_or_zero(shared, at, row_start, low, there)
                         cp_async2_or_zero(shared, at + 2, row_start, high, there)
                     else:
                         cp_async4_or_zero(shared, at, row_start, more, there)
 
     return copy
-
-
-def copiers(shape: Shape, half_split: bool) -> tuple[Any, Any, Any]:
-    """copy_query, copy_keys, copy_values: asynchronous. Rows of Q and K are `width` + 16 floats apart, those of V
-    `width` + 4.
-    """
-    stride, v_stride = shape.width + 16, shape.width + 4
-    return (
-        copier(shape, "query", stride, shape.queries, half_split),
-        copier(shape, "keys", stride, shape.keys, half_split),
-        copier(shape, "values", v_stride, shape.keys, False),
-    )
 
 
 def values_of(shape: Shape, embedding: Embedding, first: int) -> Any:

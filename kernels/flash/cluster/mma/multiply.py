@@ -6,9 +6,9 @@ from numba import cuda, float32
 
 from ....device.asm import mma_m16n8k8_tf32
 from ....device.cuint import cuint
+from ....device.loop import repeat
 from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
 from ....device.vector import ld2, ld4
-from ..repeat import repeat
 from ..shape import GROUP
 from .shape import STEP, Shape
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from ....version import SharedLayout
 from ..shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, RowShape, require_field, require_threads
 
-KEYS = (16, 32, 64)  # keys of a tile: a lane has one or two scores of a row
+KEYS = (16, 32, 64)  # of a tile
 STEP = 16  # dims or keys of two mma
 
 
@@ -46,11 +46,6 @@ class Shape(RowShape):
         return f"attention_{tile}_a{self.warps_n}_d{self.warps_k}"
 
     @property
-    def most_dims(self) -> int:
-        """Dims that a cluster takes."""
-        return self.cluster * self.width
-
-    @property
     def warps_m(self) -> int:
         return self.queries // 16
 
@@ -78,11 +73,6 @@ class Shape(RowShape):
         return self.keys // 8 // self.warps_n
 
     @property
-    def groups(self) -> int:
-        """Groups of dims of a slice."""
-        return self.width // GROUP
-
-    @property
     def sharers(self) -> int:
         """Threads that alternate between the groups of a row when they copy it."""
         height = max(self.queries, self.keys)
@@ -99,9 +89,9 @@ class Shape(RowShape):
         return -(-max(self.queries, self.keys) // self.rows_per_pass)
 
     @property
-    def keys_per_lane(self) -> int:
-        """Scores of a row that a lane has."""
-        return max(self.keys // 32, 1)
+    def parts(self) -> int:
+        """Parts of a score: of the blocks, and of the warps that take different dims."""
+        return self.cluster * self.warps_k
 
     @property
     def layout(self) -> SharedLayout:
@@ -110,7 +100,7 @@ class Shape(RowShape):
             query=self.queries * (self.width + 16),
             keys=self.keys * (self.width + 16),
             values=self.keys * (self.width + 4),
-            parts=self.cluster * self.warps_k * self.rows * self.keys,
+            parts=self.parts * self.rows * self.keys,
             weights=self.queries * (self.keys + 8),
             rescale=2 * self.queries,
             arrived=2 * BARRIER if self.cluster > 1 else 0,

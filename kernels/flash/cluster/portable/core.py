@@ -16,80 +16,91 @@ from numba import cuda, float32
 
 from ....device.cuint import cuint
 from ....device.rows import ROWS
+from ....device.vector import st2
 from ....planning import require, require_shared
 from ....version import MOST_BLOCKS, Kernel, Launch, Problem
 from ..embedding import Embedding
 from ..launch import Call, launch
-from ..schedule import SIZES, Scope, tensors_of, tile_of_block, visible_keys
+from ..schedule import PARTS, SIZES, block_of
 from ..softmax import STATE, softmax_of
 from .choose import choose
 from .output import output_of
-from .score import Place, query_of, scores_of
+from .score import Thread, query_of, scores_of
 from .shape import BLOCK, Shape
-from .softmax import score_loader, store_factors, weight_storer
+
+
+def softmax_by_warps(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
+    """begin and weigh of `softmax_of`: a lane's keys are 32 apart, its weights take the place of its scores."""
+    queries, keys, warps_k, per_lane = shape.queries, shape.keys, shape.warps_k, shape.keys_per_lane
+    scores_at, stride = shape.layout["scores"], shape.stride
+
+    @cuda.jit(device=True)
+    def load_scores(shared, s, at, own, row, lane_id):
+        for n in range(per_lane):
+            s[at + n] = float32(0.0)
+            if lane_id + 32 * n < keys:
+                for part in range(warps_k):
+                    s[at + n] += shared[scores_at + (part * queries + row) * stride + lane_id + 32 * n]
+
+    @cuda.jit(device=True)
+    def store_weights(shared, s, at, row, lane_id):
+        for n in range(per_lane):
+            if lane_id + 32 * n < keys:
+                shared[scores_at + row * stride + lane_id + 32 * n] = s[at + n]
+
+    @cuda.jit(device=True)
+    def store_factors(shared, at, to, factor, inverse):
+        st2(shared, at, factor, inverse)
+
+    return softmax_of(shape, embedding, False, load_scores, store_weights, store_factors)
 
 
 def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
     """The attention kernel for that shape and embedding."""
-    queries, each, lanes, warps_n, keys = shape.queries, shape.each, shape.lanes, shape.warps_n, shape.keys
-    columns, query_at, table_of_batch = shape.columns, shape.layout["query"], embedding.table_of_batch
-    key_floats, value_floats, outputs = 4 * each, 4 * BLOCK, 4 * queries
-    query_floats = shape.query_floats
-    rows_of_warp = shape.rows_of_warp
-    fetch, place = query_of(shape, embedding)
-    load_keys, score = scores_of(shape, embedding, fetch, place)
-    begin_rows, softmax = softmax_of(shape, False, score_loader(shape, embedding), weight_storer(shape), store_factors)
+    each, lanes, warps_n, keys, columns = shape.each, shape.lanes, shape.warps_n, shape.keys, shape.columns
+    query_at, query_floats, rows_of_warp = shape.layout["query"], shape.query_floats, shape.rows_of_warp
+    key_floats, value_floats, outputs = 4 * each, 4 * BLOCK, 4 * shape.queries
+    load_query, place_query = query_of(shape, embedding)
+    load_keys, score = scores_of(shape, embedding, load_query, place_query)
+    begin, softmax = softmax_by_warps(shape, embedding)
     load_values, weigh, join = output_of(shape)
-    tile_of = tile_of_block(1, queries, heads_last)
+    block = block_of(shape, embedding, heads_last)
 
-    def attention(q, k, v, out, table, sizes):
+    def attention(q, k, v, out, table, parts, sizes):
         shared = cuda.shared.array(0, float32, 16)
         tid = cuint(cuda.threadIdx.x)
         warp_id, lane_id = tid // 32, tid % 32
-        tile = tile_of(sizes)
-        if table_of_batch is not None:
-            table = table_of_batch(table, tile.batch)
-        last_key, embedded_dim = visible_keys(tile, sizes), sizes.embedded_dim
-        q_rows, k_head, v_head, results = tensors_of(tile, q, k, v, out, last_key)
-        scope = Scope(table, last_key, cuint(0), sizes)
+        tile, scope, q_rows, k_rows, v_rows, results = block(q, k, v, out, table, parts, sizes)
 
-        # This thread's keys of a tile and dims of a step.
-        first_key = warp_id % warps_n * (32 // lanes) + lane_id // lanes
-        first_key = first_key * each
+        # This thread's keys of a tile and dims of a step; then its keys and dims of the output.
+        first_key = (warp_id % warps_n * (32 // lanes) + lane_id // lanes) * each
         member, part = lane_id % lanes, warp_id // warps_n
-        thread = Place(first_key, (part * lanes + member) * 4, member, part, warp_id, lane_id)
+        thread = Thread(first_key, (part * lanes + member) * 4, member, part, warp_id, lane_id)
+        group, column = tid // columns, tid % columns * 4
         k_values = cuda.local.array(key_floats, float32)
-        load_keys(k_values, k_head.data, k.row, first_key, last_key, thread.first_dim, embedded_dim)
-
-        # This thread's keys and dims of the output.
-        group = tid // columns
-        column = tid % columns * 4
+        load_keys(k_values, k_rows, first_key, thread.first_dim, sizes.embedded_dim)
         v_values = cuda.local.array(value_floats, float32)
         acc = cuda.local.array(outputs, float32)
         for i in range(outputs):
             acc[i] = float32(0.0)
 
         q_values = cuda.local.array(query_floats, float32)
-        buffer = query_at
-        fetch(q_values, q_rows.data, q.row, tile.query_count, cuint(0), embedded_dim)
-        place(shared, q_values, buffer, tile, cuint(0), table, sizes)
+        load_query(q_values, q_rows, cuint(0), sizes.embedded_dim)
+        place_query(shared, q_values, query_at, tile, cuint(0), scope)
         cuda.syncthreads()
         rows = cuda.local.array((STATE, rows_of_warp), float32)
-        begin_rows(rows, sizes.seq_k)
-
-        tile_start = cuint(0)
-        while tile_start < last_key:
-            buffer = score(shared, k_values, buffer, q_rows, k_head, tile_start, thread, tile, scope)
+        begin(rows, sizes.seq_k)
+        start, buffer = cuint(0), cuint(query_at)
+        while start < scope.last_key:
+            buffer = score(shared, k_values, buffer, q_rows, k_rows, start, thread, tile, scope)
             for i in range(value_floats):
                 v_values[i] = float32(0.0)
-            first_value = tile_start + group * BLOCK
-            load_values(v_values, v_head.data, v.row, first_value, last_key, column, cuint(0))
+            load_values(v_values, v_rows, start + group * BLOCK, column, cuint(0))
             cuda.syncthreads()
-            more = tile_start + keys < last_key
-            softmax(shared, rows, tile, scope, thread, tile_start, more)
+            softmax(shared, rows, tile, scope, thread, start, start + keys < scope.last_key)
             cuda.syncthreads()
-            weigh(shared, acc, v_values, v_head, results, tile_start, group, column)
-            tile_start = tile_start + keys
+            weigh(shared, acc, v_values, v_rows, results, start, group, column)
+            start = start + keys
         join(shared, acc, results, tid, group, column)
 
     attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"
@@ -98,7 +109,7 @@ def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, heads_last: bool) -> Kernel:
-    signature = (ROWS,) * 4 + (table_type, SIZES)
+    signature = (ROWS,) * 4 + (table_type, PARTS, SIZES)
     return Kernel(make_kernel(shape, embedding, heads_last), signature, max_threads=shape.threads)
 
 
@@ -108,9 +119,8 @@ def attend(problem: Problem, *what: Any, shape: Shape | None = None, **named: An
     Raises: Unsupported for a shape of another head dim, or where a tile does not fit shared memory.
     """
     call, shape = Call(problem, *what, **named), shape or choose(problem)
-    require(
-        shape.hdim == problem.hdim, "hdim", problem.hdim, shape.hdim, "hdim is {needed}; this shape takes {allowed}"
-    )
+    template = "hdim is {needed}; this shape takes {allowed}"
+    require(shape.hdim == problem.hdim, "hdim", problem.hdim, shape.hdim, template)
     require_shared(shape.layout, problem)
     heads_last = problem.batch * problem.kv_heads <= MOST_BLOCKS["z"]  # then tiles of a head run together
     return launch(kernel_of(shape, call.embedding, call.table_type, heads_last), shape, call, heads_last=heads_last)

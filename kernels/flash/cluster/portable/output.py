@@ -5,9 +5,9 @@ from typing import Any
 from numba import cuda, float32
 
 from ....device.cuint import cuint
+from ....device.loop import repeat
 from ....device.vector import ld4, make_float4, st4
 from ..embedding import loader_of
-from ..repeat import repeat
 from .score import rows_loader
 from .shape import BLOCK, Shape
 
@@ -99,40 +99,35 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
     weigh_block, rescale, recall, store = row_functions(shape)
 
     @cuda.jit(device=True)
-    def weigh(shared, acc, v_values, v_head, results, tile_start, group, column):
-        last_key = v_head.count
+    def weigh(shared, acc, v_values, v_rows, results, start, group, column):
         v_next = cuda.local.array(value_floats, float32)
-        live = min(keys, last_key - tile_start)
-        dim = column
-        if resident:
-            if tile_start > 0:
-                rescale(acc, shared)
+        live, dim = min(keys, v_rows.count - start), column
+        if resident and start > 0:
+            rescale(acc, shared)
         while dim < hdim:
             if not resident:
                 for i in range(outputs):
                     acc[i] = float32(0.0)
-                if tile_start > 0:
+                if start > 0:
                     recall(acc, results, dim)
                     rescale(acc, shared)
             block = group
             while block * BLOCK < live:
-                next_block, next_dim = block + groups, dim
+                next_block, next_dim, at = block + groups, dim, scores_at + block * BLOCK
                 if next_block * BLOCK >= live:
                     next_block, next_dim = group, dim + 4 * columns
-                next_key = tile_start + next_block * BLOCK
-                at = scores_at + block * BLOCK
+                next_key = start + next_block * BLOCK
                 if ahead:
-                    load_values(v_next, v_head.data, v_head.pitch, next_key, last_key, next_dim, cuint(0))
+                    load_values(v_next, v_rows, next_key, next_dim, cuint(0))
                     weigh_block(acc, v_values, shared, at)
                     for i in range(value_floats):
                         v_values[i] = v_next[i]
                 else:
                     weigh_block(acc, v_values, shared, at)
-                    load_values(v_values, v_head.data, v_head.pitch, next_key, last_key, next_dim, cuint(0))
+                    load_values(v_values, v_rows, next_key, next_dim, cuint(0))
                 block = block + groups
             if not resident:
-                done = tile_start + keys >= last_key
-                store(acc, shared, results, dim, done)
+                store(acc, shared, results, dim, start + keys >= v_rows.count)
             dim = dim + 4 * columns
 
     return load_values, weigh, joiner(shape, store)

@@ -7,15 +7,15 @@ from numba import cuda, float32, uint64
 
 from ....device.cint import cint
 from ....device.cuint import cuint
+from ....device.loop import repeat
 from ....device.reduce import FULL_MASK
 from ....device.vector import advance, ld4, make_float4, st2, st4
 from ..embedding import Embedding, loader_of
-from ..repeat import repeat
 from .shape import Shape
 
-# What the keys and dims of a thread are: `first_key` of a tile, `first_dim` of a step; `member` of the threads that
-# share a key, `part` of the warps that do.
-Place = namedtuple("Place", "first_key first_dim member part warp_id lane_id")
+# `first_key` of a tile and `first_dim` of a step are a thread's first; `member` is its number among the threads that
+# share a key, `part` that of its warp among those that take the same keys.
+Thread = namedtuple("Thread", "first_key first_dim member part warp_id lane_id")
 
 
 def _reduction(count: int, lanes: int) -> Any:
@@ -45,64 +45,58 @@ def _reduction(count: int, lanes: int) -> Any:
 
 
 def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
-    """A device function load(values, head, pitch, first, end, dim, embedded_dim): four dims of `count` rows in turn.
+    """A device function load(values, rows, first, dim, embedded_dim): four dims of `count` rows in turn.
 
     A row past the last is 0. Values for which there are no rows or no dims at all keep their contents.
     """
 
     @cuda.jit(device=True)
-    def load_row(i, values, source, pitch, dim, embedded_dim, rows):
-        row = advance(source, i * pitch)
-        x = load_dims(row, dim, cuint(0), i < rows, embedded_dim, hdim)
+    def load_row(i, values, source, pitch, dim, embedded_dim, left):
+        x = load_dims(advance(source, i * pitch), dim, cuint(0), i < left, embedded_dim, hdim)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     load_rows = repeat(load_row, count)
 
     @cuda.jit(device=True)
-    def load(values, head, pitch, first, end, dim, embedded_dim):
-        if first < end and dim < hdim:
-            source = advance(head, uint64(first) * uint64(pitch))
-            if first + count <= end:
-                load_rows(values, source, pitch, dim, embedded_dim, count)
+    def load(values, rows, first, dim, embedded_dim):
+        if first < rows.count and dim < hdim:
+            source = advance(rows.data, uint64(first) * uint64(rows.pitch))
+            if first + count <= rows.count:
+                load_rows(values, source, rows.pitch, dim, embedded_dim, count)
             else:
-                load_rows(values, source, pitch, dim, embedded_dim, end - first)
+                load_rows(values, source, rows.pitch, dim, embedded_dim, rows.count - first)
 
     return load
 
 
 def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
-    """fetch, place: load a slice of the queries; embed, scale and store it."""
+    """load, place: a slice of the queries to registers; embedded and scaled to shared memory."""
     queries, hdim, threads, quads = shape.queries, shape.hdim, shape.threads, shape.slice // 4
     passes, load_pairs = -(-queries * quads // threads), loader_of(embedding.half_split)
     embeds_query, per_dim, per_position = embedding.query, embedding.per_dim, embedding.per_position
     apply = embedding.apply
 
     @cuda.jit(device=True)
-    def fetch_quad(i, values, q_tile, pitch, query_count, first_dim, embedded_dim):
+    def load_quad(i, values, rows, first_dim, embedded_dim):
         quad = cuint(cuda.threadIdx.x) + i * threads
-        row = quad // quads
-        dim = first_dim + quad % quads * 4
-        row_start = advance(q_tile, row * pitch)
-        x = load_pairs(row_start, dim, cuint(0), row < query_count, embedded_dim, hdim)
+        row, dim = quad // quads, first_dim + quad % quads * 4
+        x = load_pairs(advance(rows.data, row * rows.pitch), dim, cuint(0), row < rows.count, embedded_dim, hdim)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
-    def place_quad(i, shared, values, buffer, tile, first_dim, table, sizes):
-        quad = cuint(cuda.threadIdx.x) + i * threads
-        row = quad // quads
+    def place_quad(i, shared, values, buffer, tile, first_dim, scope):
+        quad, sizes = cuint(cuda.threadIdx.x) + i * threads, scope.sizes
+        row, dim = quad // quads, first_dim + quad % quads * 4
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
-        if embeds_query:
-            dim = first_dim + quad % quads * 4
-            if row < tile.query_count and dim < sizes.embedded_dim:
-                position = cint(sizes.q_offset + tile.first_query + row)
-                s, t, u, v = per_position(table, position, dim, per_dim(table, dim), hdim)
-                x = apply(x, s, t, u, v)
+        if embeds_query and row < tile.query_count and dim < sizes.embedded_dim:
+            position = cint(sizes.q_offset + tile.first_query + row)
+            s, t, u, v = per_position(scope.table, position, dim, per_dim(scope.table, dim), hdim)
+            x = apply(x, s, t, u, v)
         scale = sizes.softmax_scale
-        x = make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale)
         if queries * quads % threads == 0 or quad < queries * quads:
-            st4(shared, buffer + 4 * quad, x)
+            st4(shared, buffer + 4 * quad, make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale))
 
-    return repeat(fetch_quad, passes), repeat(place_quad, passes)
+    return repeat(load_quad, passes), repeat(place_quad, passes)
 
 
 def scores_sink(shape: Shape) -> Any:
@@ -112,11 +106,11 @@ def scores_sink(shape: Shape) -> Any:
     together = min(own, each, 4)  # adjacent scores
 
     @cuda.jit(device=True)
-    def store_scores(shared, sums_of, place):
+    def store_scores(shared, sums_of, thread):
         for i in range(own // together):
-            index = place.member * own + i * together
-            row = place.part * queries + index // each
-            at = scores_at + row * stride + place.first_key + index % each
+            index = thread.member * own + i * together
+            row = thread.part * queries + index // each
+            at = scores_at + row * stride + thread.first_key + index % each
             j = i * together
             if together == 4:
                 st4(shared, at, make_float4(sums_of[j], sums_of[j + 1], sums_of[j + 2], sums_of[j + 3]))
@@ -128,7 +122,7 @@ def scores_sink(shape: Shape) -> Any:
     return store_scores
 
 
-def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tuple[Any, Any]:
+def scores_of(shape: Shape, embedding: Embedding, load_query: Any, place_query: Any) -> tuple[Any, Any]:
     """load_keys: the first values of a stream of keys; score(...) -> the buffer of the queries' slice: the scores of a
     tile of keys, to shared memory.
     """
@@ -136,15 +130,13 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
     width, staged, query_at, ahead = shape.width, shape.slice, shape.layout["query"], shape.ahead
     sliced, sums, key_floats, query_floats = staged < width, queries * each, 4 * each, shape.query_floats
     embeds_keys, per_dim, per_position = embedding.keys, embedding.per_dim, embedding.per_position
-    apply = embedding.apply
-    load_pairs, store_scores = loader_of(embedding.half_split), scores_sink(shape)
-
-    load_keys = rows_loader(each, load_pairs, hdim)
+    apply, store_scores = embedding.apply, scores_sink(shape)
+    load_keys = rows_loader(each, loader_of(embedding.half_split), hdim)
 
     @cuda.jit(device=True)
-    def embed_key(i, values, table, first, last_key, dim, dim_values):
-        position = cint(min(first + i, last_key - 1))
-        s, t, u, v = per_position(table, position, dim, dim_values, hdim)
+    def embed_key(i, values, scope, first, dim, dim_values):
+        position = cint(min(first + i, scope.last_key - 1))
+        s, t, u, v = per_position(scope.table, position, dim, dim_values, hdim)
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         x = apply(x, s, t, u, v)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
@@ -163,42 +155,40 @@ def scores_of(shape: Shape, embedding: Embedding, fetch: Any, place: Any) -> tup
     reduce = _reduction(sums, shape.lanes)
 
     @cuda.jit(device=True)
-    def score(shared, k_values, buffer, q_rows, k_head, tile_start, thread, tile, scope):
-        table, last_key, sizes, embedded_dim = scope.table, scope.last_key, scope.sizes, scope.sizes.embedded_dim
+    def score(shared, k_values, buffer, q_rows, k_rows, start, thread, tile, scope):
+        embedded_dim = scope.sizes.embedded_dim
         k_next = cuda.local.array(key_floats, float32)
         q_values = cuda.local.array(query_floats, float32)
         sums_of = cuda.local.array(sums, float32)
         for i in range(sums):
             sums_of[i] = float32(0.0)
-        key = tile_start + thread.first_key
-        slice_start = cuint(0)
+        key, slice_start = start + thread.first_key, cuint(0)
         while slice_start < width:
             next_slice = slice_start + staged
             if sliced:
                 if next_slice >= width:
                     next_slice = cuint(0)
-                fetch(q_values, q_rows.data, q_rows.pitch, q_rows.count, next_slice, embedded_dim)
+                load_query(q_values, q_rows, next_slice, embedded_dim)
             dim = thread.first_dim
             while dim < staged:
                 whole_dim = slice_start + dim
                 next_key, next_dim = key, whole_dim + step
                 if next_dim >= width:
                     next_key, next_dim = key + keys, thread.first_dim
-                if embeds_keys:
-                    if whole_dim < embedded_dim:
-                        embed_keys(k_values, table, key, last_key, whole_dim, per_dim(table, whole_dim))
+                if embeds_keys and whole_dim < embedded_dim:
+                    embed_keys(k_values, scope, key, whole_dim, per_dim(scope.table, whole_dim))
                 if ahead:
-                    load_keys(k_next, k_head.data, k_head.pitch, next_key, last_key, next_dim, embedded_dim)
+                    load_keys(k_next, k_rows, next_key, next_dim, embedded_dim)
                     multiply(sums_of, k_values, shared, buffer + dim)
                     for i in range(key_floats):
                         k_values[i] = k_next[i]
                 else:
                     multiply(sums_of, k_values, shared, buffer + dim)
-                    load_keys(k_values, k_head.data, k_head.pitch, next_key, last_key, next_dim, embedded_dim)
+                    load_keys(k_values, k_rows, next_key, next_dim, embedded_dim)
                 dim = dim + step
             if sliced:
                 buffer = query_at + queries * staged - (buffer - query_at)
-                place(shared, q_values, buffer, tile, next_slice, table, sizes)
+                place_query(shared, q_values, buffer, tile, next_slice, scope)
                 cuda.syncthreads()
             slice_start = slice_start + staged
         reduce(sums_of, thread.lane_id)

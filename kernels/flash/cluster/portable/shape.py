@@ -23,6 +23,8 @@ class Shape(RowShape):
 
     core: ClassVar = "portable"
     cluster: ClassVar = 1
+    lane_step: ClassVar = 1
+    key_step: ClassVar = 32
     queries: int
     hdim: int
     each: int
@@ -106,7 +108,7 @@ class Shape(RowShape):
 
     @property
     def keys_per_lane(self) -> int:
-        """Scores of a row that a lane has, 32 keys apart."""
+        """Scores of a row that a lane has."""
         return -(-self.keys // 32)
 
     @property

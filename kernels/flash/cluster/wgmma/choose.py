@@ -11,8 +11,7 @@ from typing import NamedTuple
 from ....constants import OPT_IN_SHARED_LIMIT
 from ....device.wgmma import ROWS
 from ....version import MOST_BLOCKS, Problem
-from ..card import RESIDENT, SMS, resident
-from ..shape import GROUP, width_of
+from ..shape import GROUP, RESIDENT, SMS, resident, width_of
 from .shape import KEYS, MAX_WIDTH, Shape
 
 QUERIES = (8, 16, 24, 32, 40, 48, 64)

@@ -12,75 +12,72 @@ from numba import cuda
 
 from ....device.asm import cp_async_wait
 from ....device.rows import ROWS
-from ....device.wgmma import fence_products
 from ....version import Kernel, Launch, Problem
-from ..card import SMS
 from ..core import Phases, make_kernel
 from ..embedding import Embedding
+from ..exchange import Exchange, exchange
 from ..launch import Call, launch
 from ..schedule import PARTS, SIZES
-from ..shape import GROUP
+from ..shape import GROUP, SMS
+from ..softmax import STATE, softmax_of
 from . import phases
 from .choose import choose
-from .copy import copiers
-from .embed import dim_loader, key_embedder, loader
+from .copy import copier
+from .embed import key_embedder
 from .multiply import output_by_products
-from .shape import KEYS, TILE_ALIGNMENT, Shape
+from .query import query_of
+from .shape import KEYS, Shape
 from .stream import make_kernel as stream
 
 
-def phases_of(shape: Shape, embedding: Embedding, paired: int) -> Phases:
+def phases_of(shape: Shape, embedding: Embedding, sends: Exchange, paired: int) -> Phases:
     """The phases for that shape and embedding; `paired` groups of a slice may have embedded dims."""
-    embeds_query, embeds_keys, half_split = embedding.query, embedding.keys, embedding.half_split
-    (copy_keys, copy_values), stored = copiers(shape, embedding.halves, paired), embedding.stored
-    load_query, load_dims = loader(shape, half_split, paired, shape.query_passes), dim_loader(shape, embedding, paired)
-    (load_key_dims, _), stage_query = key_embedder(shape, embedding), phases.query_stager(shape, embedding, paired)
-    sends = phases.exchange_of(shape)
-    begin_rows, softmax = phases.rows_softmax(shape, embedding, sends)
+    embeds_keys, stored = embedding.keys, embedding.stored
+    group_floats, accumulators = 4 * shape.groups, shape.queries // 2
+    load_query, load_query_dims, stage = query_of(shape, embedding, paired)
+    load_key_dims, _ = key_embedder(shape, embedding)
+    weight_row = phases.weight_sender(shape, sends)
+    begin, softmax = softmax_of(
+        shape, embedding, shape.per_tile_accumulator, sends.load_scores, weight_row, sends.send_factors
+    )
 
     @cuda.jit(device=True)
     def load(shared, query, query_dims, key_dims, queries, tile, scope, thread):
         """Q to registers."""
-        sizes, copied_dim = scope.sizes, tile.first_dim + thread.lane_dim
-        load_query(query, queries, tile.first_dim, sizes)
+        load_query(query, queries, thread, tile.first_dim, scope.sizes)
         if embeds_keys:
-            load_key_dims(key_dims, scope.table, thread.warpgroup, thread.member, tile.first_dim, sizes)
-        if embeds_query and copied_dim < sizes.embedded_dim:
-            load_dims(query_dims, scope.table, copied_dim, sizes)
+            load_key_dims(key_dims, scope, thread, thread.warpgroup, tile.first_dim)
+        load_query_dims(query_dims, scope, thread, tile.first_dim)
         if not stored:
             cuda.syncthreads()  # keeps the compiler from moving the loads after the copies
-
-    @cuda.jit(device=True)
-    def stage(shared, query, query_dims, tile, scope, thread):
-        """Q embedded, split, to shared memory."""
-        stage_query(shared, query, query_dims, tile, scope, thread, tile.first_dim)
 
     @cuda.jit(device=True)
     def embed(shared, key_dims, tile, scope, thread, start):
         """K is embedded in registers, by `score`."""
         cp_async_wait()
 
-    @cuda.jit(device=True)
-    def fence():
-        fence_products()
-
     return Phases(
-        registers=phases.registers_of(shape), starter=shape.threads - 1, alignment=TILE_ALIGNMENT,
-        thread_of=phases.thread_of(shape, embedding), exchange=sends, load=load, stage=stage, begin=begin_rows,
-        copy_keys=copy_keys, copy_values=copy_values, embed=embed, score=phases.scores_of(shape, embedding, paired),
-        send_parts=phases.parts_of(shape, sends), softmax=softmax, fence=fence, weigh=output_by_products(shape),
-        store=phases.output_of(shape),
+        registers=(
+            group_floats * shape.query_passes, group_floats, 8, accumulators,
+            shape.panels * shape.mmas_per_panel * accumulators, (STATE, shape.rows_of_warp),
+        ),
+        thread_of=phases.thread_of(shape), load=load, stage=stage, begin=begin, embed=embed, softmax=softmax,
+        copy_keys=copier(shape, shape.layout["keys"], embedding.halves, paired),
+        copy_values=copier(shape, shape.values_at),
+        score=phases.scores_of(shape, embedding, paired), send_scores=phases.score_sender(shape, sends),
+        weigh=output_by_products(shape), store=phases.output_of(shape),
     )  # fmt: skip
 
 
 @functools.cache
 def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, paired: int) -> Kernel:
     name = f"{shape.name}_{embedding.name}" + f"_{paired}_paired" * (paired < shape.groups)
-    made = phases_of(shape, embedding, paired)
+    sends = exchange(shape, 2 * KEYS)
+    made = phases_of(shape, embedding, sends, paired)
     if shape.streams:
-        function = stream(shape, embedding, made, paired, name)
+        function = stream(shape, embedding, sends, made, paired, name)
     else:
-        function = make_kernel(shape, embedding, made, name)
+        function = make_kernel(shape, embedding, sends, made, name)
     signature = (ROWS,) * 4 + (table_type, PARTS, SIZES)
     return Kernel(function, signature, shape.threads, min_blocks=shape.blocks, architecture="sm_90a")
 
@@ -102,6 +99,5 @@ def attend(
     # Where few of many dims rotate, those of one group of each slice, what is compiled for that is shorter.
     few = 0 < call.embedded_dim <= GROUP * shape.cluster and not (call.embedding.stored and call.embedding.half_split)
     kernel = kernel_of(shape, call.embedding, call.table_type, 1 if few else shape.groups)
-    split_keys = -(-problem.seq_k // ((splits or problem.seq_k) * KEYS)) * KEYS
-    parts = ("totals" if shape.splits else call.k, split_keys, problem.batch * problem.heads * problem.seq_q)
-    return launch(kernel, shape, call, parts, shape.streams, -(-problem.seq_k // split_keys) if shape.splits else 1)
+    split_keys = -(-problem.seq_k // ((splits or problem.seq_k) * KEYS)) * KEYS if shape.splits else 0
+    return launch(kernel, shape, call, shape.streams, split_keys)

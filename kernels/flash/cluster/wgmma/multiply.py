@@ -4,12 +4,12 @@ from typing import Any
 
 from numba import cuda, float32
 
+from ....device.loop import repeat
 from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split_bounded
 from ....device.vector import ld2, ld4
 from ....device.wgmma import ROWS, TERMS, Product, batch, three_products, tile_descriptor
-from ..repeat import repeat
 from ..shape import GROUP
-from .copy import STEP, swizzle
+from .copy import HALF, swizzle
 from .shape import KEYS, Shape
 
 # Two sums of 16 terms: of one product, or of two side by side.
@@ -36,7 +36,7 @@ def scores_by_products(shape: Shape) -> tuple[Any, ...]:
         for i in range(2):
             row = key + i
             low = ld4(shared, at + i * stride + swizzle(column, row))
-            high = ld4(shared, at + i * stride + swizzle(column + STEP, row))
+            high = ld4(shared, at + i * stride + swizzle(column + HALF, row))
             j, k = 4 * i, 8 + 4 * i
             x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
             x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
@@ -97,7 +97,7 @@ def output_by_products(shape: Shape) -> Any:
     panel_dims, per_tile_accumulator = mmas_per_panel * ROWS, shape.per_tile_accumulator
     tile_outputs = mmas_per_panel * size
     start_output, finish_output = batch(queries, three_products(LONG if mmas_per_panel == 1 else WIDE))
-    keys_a_step = 2 * STEP // mmas_per_panel
+    keys_a_step = 2 * HALF // mmas_per_panel
     steps, ahead = KEYS // keys_a_step, shape.blocks == 1  # loads ahead take registers
 
     @cuda.jit(device=True)

@@ -5,10 +5,9 @@ from typing import ClassVar
 
 from ....device.wgmma import ROWS, WARPGROUP
 from ....version import SharedLayout
-from ..shape import BARRIER, COPIERS, GROUP, MAX_CLUSTER, RowShape, require_field, require_threads
+from ..shape import BARRIER, COPIERS, MAX_CLUSTER, RowShape, require_field, require_threads
 
 KEYS = ROWS  # of a tile
-TILE_ALIGNMENT = 1024  # bytes, of what wgmma reads from shared memory
 MAX_WIDTH = 256
 MAX_HDIM = 2**20
 WARPGROUPS = (1, 2, 4)  # sizes whose threads copy a tile of K in whole passes
@@ -23,7 +22,6 @@ class Shape(RowShape):
     """
 
     core: ClassVar = "wgmma"
-    keys_per_lane: ClassVar = 2  # scores of a row that a lane has
     keys: ClassVar = KEYS
     cluster: int
     queries: int
@@ -62,11 +60,6 @@ class Shape(RowShape):
         return WARPGROUP * self.warpgroups
 
     @property
-    def groups(self) -> int:
-        """Groups of dims of a slice."""
-        return self.width // GROUP
-
-    @property
     def rows_per_pass(self) -> int:
         """Rows that one pass copies."""
         return self.threads // COPIERS
@@ -79,7 +72,12 @@ class Shape(RowShape):
     @property
     def most_dims(self) -> int:
         """Dims that a cluster takes."""
-        return MAX_HDIM if self.streams else self.cluster * self.width
+        return MAX_HDIM if self.streams else super().most_dims
+
+    @property
+    def parts(self) -> int:
+        """Parts of a score: of the blocks, and of their warpgroups."""
+        return self.cluster * self.warpgroups
 
     @property
     def weights_at(self) -> int:
@@ -109,7 +107,7 @@ class Shape(RowShape):
             weights=0 if self.streams else 2 * self.queries * KEYS,
             keys=KEYS * self.width * (1 + self.streams),
             values=0 if self.streams else KEYS * self.width,
-            parts=self.cluster * self.warpgroups * self.rows * KEYS,
+            parts=self.parts * self.rows * KEYS,
             rescale=2 * self.queries,
             arrived=2 * BARRIER if self.cluster > 1 else 0,
         )

@@ -14,40 +14,43 @@ from ....device.cluster import cluster_wait
 from ....device.cuint import cuint
 from ....device.wgmma import fence_products
 from ...tiles import launch_dependents, wait_for_launch
-from ..core import Phases
+from ..core import ALIGNMENT, Phases
 from ..embedding import Embedding
-from ..schedule import Scope, Slice, rows_from, split_of, tensors_of, tile_of_block
-from .embed import key_embedder, loader
-from .phases import query_stager
+from ..exchange import Exchange
+from ..schedule import Slice, block_of, rows_from
+from .embed import key_embedder
+from .query import query_of
 from .shape import KEYS, Shape
 
 
-def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int, name: str) -> Any:
+def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Phases, paired: int, name: str) -> Any:
     """The attention kernel of these phases; `paired` groups of a chunk may have embedded dims."""
-    cluster, starter, alignment = shape.cluster, phases.starter, phases.alignment
+    cluster, splits, stored, embeds_keys = shape.cluster, shape.splits, embedding.stored, embedding.keys
     chunk_span, chunk_floats = shape.width * cluster, KEYS * shape.width
-    table_of_batch, embeds_keys, sends = embedding.table_of_batch, embedding.keys, phases.exchange
+    block, last_thread, thread_of = block_of(shape, embedding, heads_last=True), shape.threads - 1, phases.thread_of
     query_floats, query_dim_floats, key_dim_floats, score_floats, output_floats, row_floats = phases.registers
-    load_query = loader(shape, embedding.half_split, paired, shape.query_passes)
-    stage_query, (load_key_dims, _) = query_stager(shape, embedding, paired), key_embedder(shape, embedding)
-    splits, stored, thread_of = shape.splits, embedding.stored, phases.thread_of
-    tile_of, (range_of, result_of) = tile_of_block(cluster, shape.queries, True, splits), split_of(splits)
-    start_exchange, await_parts, await_weights = sends.start, sends.await_parts, sends.await_weights
+    load_query, load_query_dims, stage_query = query_of(shape, embedding, paired)
+    load_key_dims, _ = key_embedder(shape, embedding)
+    start_exchange, await_scores, await_weights = sends.start, sends.await_scores, sends.await_weights
     copy_keys, copy_values, add_scores = phases.copy_keys, phases.copy_values, phases.score
-    send_parts, begin_rows, softmax = phases.send_parts, phases.begin, phases.softmax
+    send_scores, begin_rows, softmax = phases.send_scores, phases.begin, phases.softmax
     weigh, store_output = phases.weigh, phases.store
 
+    @cuda.jit(device=True)
+    def copy_chunk(shared, number, buffer, chunks, keys, values, tile, thread, sizes):
+        """Start to copy chunk `number` of those of K and then of V, if there is one, to a buffer."""
+        if number < chunks:
+            copy_keys(shared, keys, Slice(tile.first_dim + number * chunk_span, buffer), thread, sizes)
+        elif number < 2 * chunks:
+            first_dim = tile.first_dim + (number - chunks) * chunk_span
+            copy_values(shared, values, Slice(first_dim, buffer), thread, sizes)
+        cp_async_commit()
+
     def attention(q, k, v, out, table, parts, sizes):
-        shared = cuda.shared.array(0, float32, alignment)
-        tile = tile_of(sizes)
+        shared = cuda.shared.array(0, float32, ALIGNMENT)
+        tile, scope, queries, keys, values, results = block(q, k, v, out, table, parts, sizes)
         thread = thread_of(tile.rank)
-        if table_of_batch is not None:
-            table = table_of_batch(table, tile.batch)
-        first_key, last_key = range_of(tile, parts, sizes)
-        queries, keys, values, results = tensors_of(tile, q, k, v, out, last_key)
-        results, totals = result_of(tile, results, parts, sizes)
-        scope = Scope(table, last_key, totals, sizes)
-        keys, values = rows_from(keys, first_key), rows_from(values, first_key)
+        keys, values = rows_from(keys, tile.first_key), rows_from(values, tile.first_key)
         if splits:
             launch_dependents()
         if stored:
@@ -56,73 +59,54 @@ def make_kernel(shape: Shape, embedding: Embedding, phases: Phases, paired: int,
         query = cuda.local.array(query_floats, float32)
         query_dims = cuda.local.array(query_dim_floats, float32)
         key_dims = cuda.local.array(key_dim_floats, float32)
-
-        copy_keys(shared, keys, Slice(tile.first_dim, cuint(0)), sizes)
-        cp_async_commit()
-        load_query(query, queries, tile.first_dim, sizes)
-        if chunks > 1:
-            second_dim = tile.first_dim + chunk_span
-            copy_keys(shared, keys, Slice(second_dim, chunk_floats), sizes)
-        else:
-            copy_values(shared, values, Slice(tile.first_dim, chunk_floats), sizes)
-        cp_async_commit()
-        start_exchange(shared, thread.tid == starter, thread.owned)
+        copy_chunk(shared, cuint(0), cuint(0), chunks, keys, values, tile, thread, sizes)
+        load_query(query, queries, thread, tile.first_dim, sizes)
+        copy_chunk(shared, cuint(1), cuint(chunk_floats), chunks, keys, values, tile, thread, sizes)
+        start_exchange(shared, tile.rank, thread.tid == last_thread)
 
         scores = cuda.local.array(score_floats, float32)
         for i in range(score_floats):
             scores[i] = float32(0.0)
-        buffer, chunk, chunk_dim = cuint(0), cuint(0), tile.first_dim
+        dims, chunk = Slice(tile.first_dim, cuint(0)), cuint(0)
         while chunk < chunks:
-            dims = Slice(chunk_dim, buffer)
-            stage_query(shared, query, query_dims, tile, scope, thread, chunk_dim)
+            load_query_dims(query_dims, scope, thread, dims.first_dim)
+            stage_query(shared, query, query_dims, tile, scope, thread, dims.first_dim)
             cp_async_wait_but_one()
             cuda.syncthreads()
             fence_products()
-            next_dim = chunk_dim + chunk_span
+            next_dim = dims.first_dim + chunk_span
             if chunk + 1 < chunks:
-                load_query(query, queries, next_dim, sizes)
+                load_query(query, queries, thread, next_dim, sizes)
             if embeds_keys:
-                load_key_dims(key_dims, table, thread.warpgroup, thread.member, chunk_dim, sizes)
-            add_scores(shared, scores, key_dims, scope, thread, dims, first_key)
+                load_key_dims(key_dims, scope, thread, thread.warpgroup, dims.first_dim)
+            add_scores(shared, scores, key_dims, scope, thread, dims, tile.first_key)
             cuda.syncthreads()
-            ahead = chunk + 2
-            if ahead < chunks:
-                ahead_dim = next_dim + chunk_span
-                copy_keys(shared, keys, Slice(ahead_dim, buffer), sizes)
-            elif ahead - chunks < chunks:
-                ahead_dim = tile.first_dim + (ahead - chunks) * chunk_span
-                copy_values(shared, values, Slice(ahead_dim, buffer), sizes)
-            cp_async_commit()
-            buffer = chunk_floats - buffer
-            chunk, chunk_dim = chunk + 1, next_dim
+            copy_chunk(shared, chunk + 2, dims.buffer, chunks, keys, values, tile, thread, sizes)
+            dims, chunk = Slice(next_dim, chunk_floats - dims.buffer), chunk + 1
 
         if cluster > 1:
             cluster_wait()
-        send_parts(shared, scores, thread)
-        await_parts(shared, thread.tid, cuint(0), thread.owned, False)
+        send_scores(shared, scores, thread)
+        await_scores(shared, tile.rank, thread.tid, cuint(0), False)
         rows = cuda.local.array(row_floats, float32)
         begin_rows(rows, sizes.seq_k)
-        softmax(shared, rows, tile, scope, thread, first_key, False)
+        softmax(shared, rows, tile, scope, thread, tile.first_key, False)
         cuda.syncthreads()
         await_weights(shared, thread.tid, cuint(0), False)
         fence_products()
         output = cuda.local.array(output_floats, float32)
-        chunk, chunk_dim = cuint(0), tile.first_dim
-        while chunk < chunks:
-            dims = Slice(chunk_dim, buffer)
+        dims = Slice(tile.first_dim, dims.buffer)
+        while chunk < 2 * chunks:
             cp_async_wait_but_one()
             cuda.syncthreads()
             for i in range(output_floats):
                 output[i] = float32(0.0)
             weigh(shared, output, thread, dims)
             store_output(shared, output, results, thread, dims, sizes)
-            if chunk + 2 < chunks:
+            if chunk + 2 < 2 * chunks:
                 cuda.syncthreads()
-                ahead_dim = chunk_dim + 2 * chunk_span
-                copy_values(shared, values, Slice(ahead_dim, buffer), sizes)
-            cp_async_commit()
-            buffer = chunk_floats - buffer
-            chunk, chunk_dim = chunk + 1, chunk_dim + chunk_span
+            copy_chunk(shared, chunk + 2, dims.buffer, chunks, keys, values, tile, thread, sizes)
+            dims, chunk = Slice(dims.first_dim + chunk_span, chunk_floats - dims.buffer), chunk + 1
 
     attention.__name__ = attention.__qualname__ = name
     return attention
