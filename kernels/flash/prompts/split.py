@@ -103,6 +103,74 @@ def float_of(b, bits):
     return b.bitcast(bits, FLOAT)
 
 
+@cuda.jit(device=True, forceinline=True)
+def scale_tile(shared, tid, x, scored):
+    """(what multiplies a block's tile, what its parts are multiplied by): infinite where it is kept as it is.
+
+    x: the elements of a thread. scored: the tile is one of Q or K. It has two barriers.
+    """
+    bits = warp_largest(largest(x))
+    if tid & 31 == 0:
+        shared[tid >> 5] = bits
+    cuda.syncthreads()
+    for i in range(SPLIT_WARPS):
+        bits = max(bits, shared[i])
+    exponent = bits >> uint32(23)
+    clamped, far, factor = max(exponent, uint32(LEAST)), uint32(1), float32(1.0)
+    if exponent <= (uint32(MOST_SCORED) if scored else uint32(MOST)):
+        factor = float_of((uint32(2 * 127 + TOP) - clamped) << uint32(23))
+        far = spreads(x, factor)
+    far = warp_largest(far)
+    if tid & 31 == 0:
+        shared[8 + (tid >> 5)] = far
+    cuda.syncthreads()
+    for i in range(SPLIT_WARPS):
+        far |= shared[8 + i]
+    scale = UNSPLIT
+    if far == uint32(0):
+        scale = float_of((uint32(127) + clamped - uint32(127 + TOP)) << uint32(23))
+    return factor, scale
+
+
+@cuda.jit(device=True, forceinline=True)
+def head_of(tensors, sizes, q_parts, k_parts, v_parts):
+    """What a block splits: (a head, its pitch and rows, its number, its parts, its first position, whether it is V)."""
+    head, batch, heads = cint(cuda.blockIdx.y), cint(cuda.blockIdx.z), sizes.kv_heads * sizes.group
+    rows = advance(advance(tensors.q, uint64(batch) * tensors.q_batch), uint64(head) * tensors.q_head)
+    pitch, count, first, parts, flat = tensors.q_row, sizes.seq_q, sizes.q_offset, q_parts, batch * heads + head
+    values = False
+    if head >= heads:
+        head -= heads
+        count, first, parts = sizes.seq_k, cint(0), k_parts
+        rows = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
+        pitch = tensors.k_row
+        if head >= sizes.kv_heads:
+            head -= sizes.kv_heads
+            parts, pitch, values = v_parts, tensors.v_row, True
+            rows = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
+        flat = batch * sizes.kv_heads + head
+    return rows, pitch, count, flat, parts, first, values
+
+
+def loader(shape: Prompt32Shape, offsets: tuple[int, ...]) -> Any:
+    """load(rows, pitch, row, last, chunk, rotary_dim, values) -> a thread's chunks of rows row + offsets, or 0."""
+    pieces, hdim, none = 1 + shape.half_split, shape.hdim, zero_words(4 * len(offsets))
+    load, load_v = (load_rows(offsets, 1, each, 4, "ld.global.nc") for each in (pieces, 1))
+    places, places_v = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)
+
+    @cuda.jit(device=True, forceinline=True)
+    def loaded(rows, pitch, row, last, chunk, rotary_dim, values):
+        words = none()
+        if chunk * 4 < hdim:
+            if values:
+                words = load_v(rows, row, last, pitch, places_v(chunk, 0))
+            else:
+                words = load(rows, row, last, pitch, places(chunk, rotary_dim))
+        return words
+
+    return loaded
+
+
 def split_kernel(shape: Prompt32Shape) -> Kernel:
     """The kernel that fills parts and scales: grid (`tile_count`, heads + 2 kv_heads, batch), Q's heads first.
 
@@ -115,14 +183,8 @@ def split_kernel(shape: Prompt32Shape) -> Kernel:
 def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
     shape = Prompt32Shape(hdim, embedding=embedding, half_split=half_split)
     chunks, row_step, dims, tile_rows = shape.row_chunks, shape.row_step, shape.dims, shape.tile_keys
-    offsets = tuple(row_step * i for i in range(ROW_STEPS))
-    load = load_rows(offsets, 1, 1 + half_split, 4, "ld.global.nc")
-    load_one, load_one_v = (load_rows((0,), 1, pieces, 4, "ld.global.nc") for pieces in (1 + half_split, 1))
-    load_v = load_rows(offsets, 1, 1, 4, "ld.global.nc")
-    places, places_v = columns(shape, 1, 0, half_split), columns(shape, 1, 0, False)
-    state_of = begin(shape, 1)
-    pairs, none, no_row, rotates = pairs_of(shape, 1), zero_words(4 * ROW_STEPS), zero_words(4), shape.rotates
-    least, most, scored, top = uint32(LEAST), uint32(MOST), uint32(MOST_SCORED), uint32(127 + TOP)
+    offsets, pairs, rotates = tuple(row_step * i for i in range(ROW_STEPS)), pairs_of(shape, 1), shape.rotates
+    load, load_one, state_of = loader(shape, offsets), loader(shape, (0,)), begin(shape, 1)
 
     @op(floats(4 * ROW_STEPS))
     def as_they_are(b, words):
@@ -144,84 +206,39 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
                     store_words(b, "st.global", pointer, words, 4 * dims * offset + 2 * dims * number)
 
     @op(types.void)
-    def store_row(b, pointer, words, state, rotation, batch, place, chunk, embeds):
+    def store_row(b, pointer, words, state, rotation, batch, place, chunk, values):
         if rotates:
             turned = next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1))
-            rotated, embeds = rotate(b, as_floats(b, words), turned, pairs), b.icmp_signed("!=", embeds, i32(0))
-            words = [b.select(embeds, x, y) for x, y in zip(as_words(b, rotated), words)]
+            made, embeds = rotate(b, as_floats(b, words), turned, pairs), b.icmp_signed("==", values, i32(0))
+            words = [b.select(embeds, x, y) for x, y in zip(as_words(b, made), words)]
         store_words(b, "st.global", b.add(pointer, b.zext(b.shl(chunk, i32(4)), pointer.type)), words)
 
     def kernel(tensors, sizes, rotation, workspace, scales, q_parts, k_parts, v_parts):
         launch_dependents()
         shared = cuda.shared.array(16, uint32)
-        tid, head, batch = cint(cuda.threadIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
-        chunk, row = tid % chunks, cint(cuda.blockIdx.x) * tile_rows + tid // chunks
-        heads, embeds = sizes.kv_heads * sizes.group, True
-        source = advance(advance(tensors.q, uint64(batch) * tensors.q_batch), uint64(head) * tensors.q_head)
-        pitch, count, first, target, flat = tensors.q_row, sizes.seq_q, sizes.q_offset, q_parts, batch * heads + head
-        if head >= heads:
-            head -= heads
-            count, first, target = sizes.seq_k, cint(0), k_parts
-            source = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
-            pitch = tensors.k_row
-            if head >= sizes.kv_heads:
-                head -= sizes.kv_heads
-                target, pitch = v_parts, tensors.v_row
-                source = advance(advance(tensors.v, uint64(batch) * tensors.v_batch), uint64(head) * tensors.v_head)
-                embeds = False
-            flat = batch * sizes.kv_heads + head
-        if cint(cuda.blockIdx.x) * tile_rows < count:
-            words = none()
-            if chunk * 4 < hdim:
-                if embeds:
-                    words = load(source, row, count - 1, pitch, places(chunk, rotation.rotary_dim))
-                else:
-                    words = load_v(source, row, count - 1, pitch, places_v(chunk, 0))
+        tid, block, batch = cint(cuda.threadIdx.x), cint(cuda.blockIdx.x), cint(cuda.blockIdx.z)
+        chunk, row = tid % chunks, block * tile_rows + tid // chunks
+        rows, pitch, count, flat, parts, first, values = head_of(tensors, sizes, q_parts, k_parts, v_parts)
+        if block * tile_rows < count:
+            words = load(rows, pitch, row, count - 1, chunk, rotation.rotary_dim, values)
             x, place, last = as_they_are(words), first + row, first + count - 1
             if rotates:
-                if embeds:
+                if not values:
                     x = rotated(words, state_of(rotation, chunk), rotation, batch, place, last, chunk)
-            bits = warp_largest(largest(x))
-            if tid & 31 == 0:
-                shared[tid >> 5] = bits
-            cuda.syncthreads()
-            for i in range(SPLIT_WARPS):
-                bits = max(bits, shared[i])
-            exponent = bits >> uint32(23)
-            clamped = max(exponent, least)
-            far = uint32(1)
-            factor = float32(1.0)
-            if exponent <= (scored if embeds else most):
-                factor = float_of((uint32(127) + top - clamped) << uint32(23))
-                far = spreads(x, factor)
-            far = warp_largest(far)
-            if tid & 31 == 0:
-                shared[8 + (tid >> 5)] = far
-            cuda.syncthreads()
-            for i in range(SPLIT_WARPS):
-                far |= shared[8 + i]
-            begins = (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims)
-            scale = UNSPLIT
-            if far == uint32(0):
-                scale = float_of((uint32(127) + clamped - top) << uint32(23))
-                store_parts(advance(target, begins), x, factor, row, count - 1, chunk)
+            factor, scale = scale_tile(shared, tid, x, not values)
+            if scale != UNSPLIT:
+                begins = (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims)
+                store_parts(advance(parts, begins), x, factor, row, count - 1, chunk)
             else:  # rotated again, row by row: large scores show how far angles are off that are not exact
                 state, end = state_of(rotation, chunk), min(row + tile_rows, count)
                 while row < end:
-                    one = no_row()
-                    if chunk * 4 < hdim:
-                        if embeds:
-                            one = load_one(source, row, row, pitch, places(chunk, rotation.rotary_dim))
-                        else:
-                            one = load_one_v(source, row, row, pitch, places_v(chunk, 0))
-                    at = advance(target, (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims))
-                    store_row(at, one, state, rotation, batch, first + row, chunk, cint(embeds))
+                    one = load_one(rows, pitch, row, row, chunk, rotation.rotary_dim, values)
+                    at = advance(parts, (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims))
+                    store_row(at, one, state, rotation, batch, first + row, chunk, cint(values))
                     row += row_step
             if tid == 0:
-                block = (batch * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)) * cint(cuda.gridDim.x) + cint(
-                    cuda.blockIdx.x
-                )
-                scales[block] = scale
+                head = batch * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
+                scales[head * cint(cuda.gridDim.x) + block] = scale
 
     blocks = 1 if "tables" in embedding else 3  # rows of tables take registers
     kernel.__name__ = kernel.__qualname__ = f"split_float32_d{hdim}_{embedding}{'_halves' * half_split}"
