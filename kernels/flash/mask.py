@@ -15,14 +15,15 @@ LOG2_E = math.log2(math.e)
 
 
 def bounds_of(shape: Shape) -> Any:
-    """bounds(row, end, first_query, batch, head, sizes, rotation) -> (end of the row's keys, its place, its slope).
+    """bounds(row, end, first_query, batch, head, sizes, rotation) -> (end of its keys, its place, its slope) of each of
+    two rows, row and row + 8.
 
     A query in front of the first key sees none. The slope is that of scores in base 2.
     """
     alibi, log2_e = shape.embedding == "alibi", float32(LOG2_E)
 
     @cuda.jit(device=True, forceinline=True)
-    def bounds(row, end, first_query, batch, head, sizes, rotation):
+    def bounds_of_row(row, end, first_query, batch, head, sizes, rotation):
         of_group, query = query_of(row, sizes)
         place, slope, limit = first_query + query, float32(0.0), end
         if alibi:
@@ -33,6 +34,11 @@ def bounds_of(shape: Shape) -> Any:
         if place < 0:
             limit = cint(0)
         return limit, place, slope
+
+    @cuda.jit(device=True, forceinline=True)
+    def bounds(row, end, first_query, batch, head, sizes, rotation):
+        first = bounds_of_row(row, end, first_query, batch, head, sizes, rotation)
+        return first, bounds_of_row(row + 8, end, first_query, batch, head, sizes, rotation)
 
     return bounds
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import types
 
-from .tiles import any_lane, exp2, f32, floats, maximum, negate, op, shuffle, where
+from .tiles import any_lane, exp2, f32, floats, maximum, negate, op, part, shuffle, where
 
 NO_KEY = -1e30
 SLACK = 8.0
@@ -93,8 +93,8 @@ def row_total(b: Any, weights: Sequence[Any]) -> Any:
     return b.fadd(*parts)
 
 
-def step(each: int, masks: Sequence[int]) -> tuple[Any, Any]:
-    """For two rows a lane, of raw scores that a positive scale multiplies: (tops, weigh).
+def step(each: int, masks: Sequence[int]) -> tuple[Any, ...]:
+    """For two rows a lane, of raw scores that a positive scale multiplies: (tops, weigh, and the parts of its tuple).
 
     tops(scores, row_max, scale) -> the new row max, of scaled scores.
     weigh(scores, old, new, row_sum, scale) -> weights, row sums, and the factors of what came before: one tuple.
@@ -114,4 +114,4 @@ def step(each: int, masks: Sequence[int]) -> tuple[Any, Any]:
         sums = [b.fma(old, factor, total) for old, factor, total in zip(row_sum, factors, totals)]
         return [*weights, *sums, *factors]
 
-    return tops, weigh
+    return tops, weigh, part(0, 2 * each), part(2 * each, 2), part(2 * each + 2, 2)

@@ -182,8 +182,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
         if copies:
             embed_queries(shared, sizes, rotation, state_of(rotation, chunk), batch, tile, first_query, row, chunk)
         of_tile = tile * rows + row_warp * fragment + (lane >> 2)
-        low = bounds(of_tile, end, first_query, batch, head, sizes, rotation)
-        both = (low, bounds(of_tile + 8, end, first_query, batch, head, sizes, rotation))
+        both = bounds(of_tile, end, first_query, batch, head, sizes, rotation)
         first_key, first_row = key_warp * warp_keys, row_warp * fragment
         acc, row_max, row_sum = zero_acc(), fresh(), zero()
         while base < end:

@@ -105,8 +105,7 @@ def decode_kernel(shape: DecodeShape) -> Kernel:
         stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query)
         prepared = prepare(shared, tid, state, chunk)
         of_tile = tile * rows + row
-        low = bounds(of_tile, end, first_query, batch, head, sizes, rotation)
-        both = (low, bounds(of_tile + 8, end, first_query, batch, head, sizes, rotation))
+        both = bounds(of_tile, end, first_query, batch, head, sizes, rotation)
         acc, row_max, row_sum = zero_acc(), fresh(), zero()
         while base < end:
             after = base + warps * batch_keys

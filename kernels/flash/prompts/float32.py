@@ -200,7 +200,9 @@ def multiplier(shape: Prompt32Shape) -> Any:
     return multiply
 
 
-def build(shape: Prompt32Shape) -> Any:
+@functools.cache
+def prompt32_kernel(shape: Prompt32Shape) -> Kernel:
+    """The kernel of a shape, with the grid of `phases.tile_of`; its last arguments are maps of the three parts."""
     keys, groups, rows, query, group_floats = (
         shape.tile_keys, shape.groups, shape.rows, Pipeline(shape).query, Pipeline(shape).group
     )  # fmt: skip
@@ -233,21 +235,13 @@ def build(shape: Prompt32Shape) -> Any:
                 take()
             lane, queries = tid & 31, query + ((tid >> 7) - 1) * group_floats
             row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
-            seen = (bounds(row, all_keys, first_query, batch, head, sizes, rotation),
-                    bounds(row + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
+            seen = bounds(row, all_keys, first_query, batch, head, sizes, rotation)
             own = (sizes.scale * q_scale(scales, sizes, batch, head, row),
                    sizes.scale * q_scale(scales, sizes, batch, head, row + 8))  # fmt: skip
             v_scales = k_scales + sizes.kv_heads * tiles_of(sizes)
             acc, row_sum = multiply(shared, tid, queries, scales, k_scales, v_scales, tiles, seen, own)
             write(tensors, sizes, batch, head, row, lane, acc, row_sum)
 
-    return kernel
-
-
-@functools.cache
-def prompt32_kernel(shape: Prompt32Shape) -> Kernel:
-    """The kernel of a shape, with the grid of `phases.tile_of`; its last arguments are maps of the three parts."""
-    made = build(shape)
-    made.__name__ = made.__qualname__ = shape.name
+    kernel.__name__ = kernel.__qualname__ = shape.name
     signature = (*types_of(DTYPES["float32"]), *(FLOATS,) * 4, *(INTS,) * 3)
-    return Kernel(made, signature, shape.threads, min_blocks=1, architecture="sm_90a")
+    return Kernel(kernel, signature, shape.threads, min_blocks=1, architecture="sm_90a")

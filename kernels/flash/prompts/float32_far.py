@@ -179,8 +179,7 @@ def attend_far(shape: Prompt32Shape) -> Any:
             stage_key(shared, 0, place, chunk, q, source, 1, q_scale(scales, sizes, batch, head, source), natural)
             place += step
         row, number = tile * rows + warp * 16 + (lane >> 2), cint(0)
-        seen = (bounds(row, all_keys, first_query, batch, head, sizes, rotation),
-                bounds(row + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
+        seen = bounds(row, all_keys, first_query, batch, head, sizes, rotation)
         acc, row_max, row_sum = zero_acc(), fresh(), zero()
         while number < tiles:
             cuda.syncthreads()

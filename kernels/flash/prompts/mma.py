@@ -19,7 +19,7 @@ from ..epilogue import store_statistics
 from ..loads import columns
 from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, step
-from ..tiles import constant, part, wait_for_launch
+from ..tiles import constant, wait_for_launch
 from .phases import (
     commit,
     copy_rows,
@@ -33,36 +33,43 @@ from .phases import place as place_of
 from .shapes import FRAGMENT_ROWS, PromptShape
 
 
-def build(shape: PromptShape) -> Any:
-    at, rows, tile_keys, keys = shape.layout, shape.rows, shape.tile_keys, shape.warp_keys
-    row_warps, row_chunks, stages, ahead = shape.row_warps, shape.row_chunks, shape.stages, shape.ahead
-    tile_floats, vector, hdim, fragment = shape.tile_bytes // 4, shape.element.vector, shape.hdim, FRAGMENT_ROWS
-    places, copy, state_of = columns(shape, 1, 0, False), copy_rows(shape), begin(shape, 1)
-    alibi, reused, there = shape.embedding == "alibi", ahead < stages, wait_for_launch
-    waits, waits_first = shape.overlap and shape.rotates, shape.overlap and not shape.rotates
-    first_there, keys_there, values_there = map(wait_groups, (max(ahead - 1, 0), abs(2 * ahead - 1), 2 * ahead))
-    queries_of = tile.query_fragments(shape)
-    dots, sums_to = tile.scores(shape), tile.store_sums(shape)
-    add = tile.accumulate(shape) if shape.weigh == "mma" else tile.accumulate_fma(shape)
-    masked, bounds = mask_tile(shape, keys), bounds_of(shape)
-    (tops, weigh), scale_acc, scaled = step(keys // 4, QUAD), tile.rescale(hdim // 2), scale_scores(keys // 2)
-    held = keys // 2
-    weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
-    zero_acc, fresh, zero = constant(hdim // 2, 0.0), constant(2, NO_KEY), constant(2, 0.0)
-    sum_rows = lane_sum(2, QUAD)
-    statistics, done = store_statistics(shape), merge_keys(shape)
-    block, end_group = tile_of(rows), commit
-    query, sums, row_max_at, row_sum_at = (at[name] for name in ("query", "sums", "row_max", "row_sum"))
-    values_at = sums + stages * tile_floats
-    meet = shape.sums > stages * tile_floats
+def copy_tile(shape: PromptShape) -> Any:
+    """copy(shared, index, pointer, pitch, number, tiles, all_keys, row, chunk): tile `number` as a group of copies.
 
-    ask, stage = stage_queries(shape, query, lambda b, base, row, chunk: place_of(b, base, row, chunk, rows))
+    It is empty where there is no such tile.
+    """
+    vector, hdim, tile_keys = shape.element.vector, shape.hdim, shape.tile_keys
+    places, copy, end_group = columns(shape, 1, 0, False), copy_rows(shape), commit
 
     @cuda.jit(device=True, forceinline=True)
-    def copy_tile(shared, index, pointer, pitch, number, tiles, all_keys, row, chunk):
+    def copy_group(shared, index, pointer, pitch, number, tiles, all_keys, row, chunk):
         if chunk * vector < hdim and number < tiles:
             copy(shared, index, pointer, number * tile_keys, all_keys, pitch, places(chunk, 0), row, chunk)
         end_group()
+
+    return copy_group
+
+
+@functools.cache
+def prompt_kernel(shape: PromptShape) -> Kernel:
+    """The kernel of a shape, one object for each: grid (KV heads, tiles of rows, batch)."""
+    at, rows, tile_keys, keys = shape.layout, shape.rows, shape.tile_keys, shape.warp_keys
+    row_warps, row_chunks, stages, ahead = shape.row_warps, shape.row_chunks, shape.stages, shape.ahead
+    tile_floats, fragment, held, sums = shape.tile_bytes // 4, FRAGMENT_ROWS, keys // 2, shape.hdim // 2
+    alibi, reused, there = shape.embedding == "alibi", ahead < stages, wait_for_launch
+    waits, waits_first = shape.overlap and shape.rotates, shape.overlap and not shape.rotates
+    copy, end_group, state_of = copy_tile(shape), commit, begin(shape, 1)
+    first_there, keys_there, values_there = map(wait_groups, (max(ahead - 1, 0), abs(2 * ahead - 1), 2 * ahead))
+    queries_of, dots, sums_to = tile.query_fragments(shape), tile.scores(shape), tile.store_sums(shape)
+    add = tile.accumulate(shape) if shape.weigh == "mma" else tile.accumulate_fma(shape)
+    tops, weigh, weights_of, row_sums_of, factors_of = step(held // 2, QUAD)
+    scale_acc, scaled, sum_rows = tile.rescale(sums), scale_scores(held), lane_sum(2, QUAD)
+    masked, bounds, block = mask_tile(shape, keys), bounds_of(shape), tile_of(rows)
+    zero_acc, fresh, zero = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0)
+    statistics, done = store_statistics(shape), merge_keys(shape)
+    query, keys_at, row_max_at, row_sum_at = (at[name] for name in ("query", "sums", "row_max", "row_sum"))
+    values_at, meet = keys_at + stages * tile_floats, shape.sums > stages * tile_floats
+    ask, stage = stage_queries(shape, query, lambda b, base, row, chunk: place_of(b, base, row, chunk, rows))
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 1024)
@@ -80,28 +87,27 @@ def build(shape: PromptShape) -> Any:
         state = state_of(rotation, chunk)
         for i in range(ahead):
             if not waits:
-                copy_tile(shared, sums + i * tile_floats, k, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
-            copy_tile(shared, values_at + i * tile_floats, v, tensors.v_row, cint(i), tiles, all_keys, row, chunk)
+                copy(shared, keys_at + i * tile_floats, k, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
+            copy(shared, values_at + i * tile_floats, v, tensors.v_row, cint(i), tiles, all_keys, row, chunk)
         stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
         if waits:
             there()
             for i in range(ahead):
-                copy_tile(shared, sums + i * tile_floats, k, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
+                copy(shared, keys_at + i * tile_floats, k, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
         cuda.syncthreads()
         q = queries_of(shared, query, row_warp * fragment, lane)
         place = tile * rows + row_warp * fragment + (lane >> 2)
-        seen = (bounds(place, all_keys, first_query, batch, head, sizes, rotation),
-                bounds(place + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
+        seen = bounds(place, all_keys, first_query, batch, head, sizes, rotation)
         acc, row_max, row_sum, scale = zero_acc(), fresh(), zero(), sizes.scale
         if alibi:  # the bias is one of scaled scores
             scale = float32(1.0)
         buffer, number = cint(0), cint(0)
         while number < tiles:
-            k_tile, v_tile = sums + buffer * tile_floats, values_at + buffer * tile_floats
+            k_tile, v_tile = keys_at + buffer * tile_floats, values_at + buffer * tile_floats
             if not ahead:
                 cuda.syncthreads()
-                copy_tile(shared, k_tile, k, tensors.k_row, number, tiles, all_keys, row, chunk)
-                copy_tile(shared, v_tile, v, tensors.v_row, number, tiles, all_keys, row, chunk)
+                copy(shared, k_tile, k, tensors.k_row, number, tiles, all_keys, row, chunk)
+                copy(shared, v_tile, v, tensors.v_row, number, tiles, all_keys, row, chunk)
             if waits and number < ahead:  # values were asked for before the first keys
                 first_there()
             else:
@@ -112,8 +118,8 @@ def build(shape: PromptShape) -> Any:
                 if free >= stages:
                     free -= stages
                 after = number + ahead
-                copy_tile(shared, sums + free * tile_floats, k, tensors.k_row, after, tiles, all_keys, row, chunk)
-                copy_tile(shared, values_at + free * tile_floats, v, tensors.v_row, after, tiles, all_keys, row, chunk)
+                copy(shared, keys_at + free * tile_floats, k, tensors.k_row, after, tiles, all_keys, row, chunk)
+                copy(shared, values_at + free * tile_floats, v, tensors.v_row, after, tiles, all_keys, row, chunk)
             elif ahead:
                 end_group()
                 end_group()
@@ -137,18 +143,11 @@ def build(shape: PromptShape) -> Any:
         if meet:  # else accumulators take the place of keys alone, which nobody reads any more
             cuda.syncthreads()
         first = key_warp * rows + row_warp * fragment
-        sums_to(shared, sums, acc, first, lane)
+        sums_to(shared, keys_at, acc, first, lane)
         if lane & 3 == 0:
             statistics(shared, row_max_at + first, lane >> 2, row_max)
             statistics(shared, row_sum_at + first, lane >> 2, row_sum)
         done(shared, tid, tensors, sizes, batch, head, tile)
 
-    return kernel
-
-
-@functools.cache
-def prompt_kernel(shape: PromptShape) -> Kernel:
-    """The kernel of a shape, one object for each: grid (KV heads, tiles of rows, batch)."""
-    made = build(shape)
-    made.__name__ = made.__qualname__ = shape.name
-    return Kernel(made, types_of(shape.element), shape.threads, min_blocks=1)
+    kernel.__name__ = kernel.__qualname__ = shape.name
+    return Kernel(kernel, types_of(shape.element), shape.threads, min_blocks=1)

@@ -85,7 +85,9 @@ def store_rows(shape: WgmmaShape) -> Any:
     return rows_written(half_of(0), half_of(1))
 
 
-def build(shape: WgmmaShape) -> Any:
+@functools.cache
+def wgmma_kernel(shape: WgmmaShape) -> Kernel:
+    """The kernel of a shape: grid (KV heads, tiles of rows, batch). Its last arguments are maps of keys and values."""
     at, keys, held, sums = Pipeline(shape), shape.tile_keys, shape.tile_keys // 2, shape.hdim // 2
     keys_full, keys_empty, values_full, values_empty = at.keys_full, at.keys_empty, at.values_full, at.values_empty
     query, keys_at, values_at, tile_floats, queries_full = at.query, at.keys, at.values, at.tile, at.queries_full
@@ -96,8 +98,7 @@ def build(shape: WgmmaShape) -> Any:
     scores_of, sums_of = part(0, held), part(held, sums)
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
     ordered, pack, scale_acc, scaled = atoms.by_rows(held), atoms.pack(shape), rescale(sums), scale_scores(held)
-    tops, weigh = step(held // 2, QUAD)
-    weights_of, row_sums_of, factors_of = part(0, held), part(held, 2), part(held + 2, 2)
+    tops, weigh, weights_of, row_sums_of, factors_of = step(held // 2, QUAD)
     masked, bounds, block, write = mask_tile(shape, keys), bounds_of(shape), tile_of(shape.rows), store_rows(shape)
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, QUAD)
     arrive, wait, fence, open_map = atoms.arrive, atoms.wait_barrier, atoms.fence_async, atoms.open_map
@@ -148,8 +149,7 @@ def build(shape: WgmmaShape) -> Any:
             arrive(shared, queries_full)
             wait(shared, queries_full, 0)
             row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
-            seen = (bounds(row, all_keys, first_query, batch, head, sizes, rotation),
-                    bounds(row + 8, all_keys, first_query, batch, head, sizes, rotation))  # fmt: skip
+            seen = bounds(row, all_keys, first_query, batch, head, sizes, rotation)
             queries, scale, acc = query + group * group_floats, sizes.scale, zero_acc()
             if alibi:  # the bias is one of scaled scores
                 scale = float32(1.0)
@@ -184,13 +184,6 @@ def build(shape: WgmmaShape) -> Any:
             acc = sums_there(acc)
             write(tensors, sizes, batch, head, row, lane, acc, row_sum)
 
-    return kernel
-
-
-@functools.cache
-def wgmma_kernel(shape: WgmmaShape) -> Kernel:
-    """The kernel of a shape: grid (KV heads, tiles of rows, batch). Its last arguments are maps of keys and values."""
-    made = build(shape)
-    made.__name__ = made.__qualname__ = shape.name
+    kernel.__name__ = kernel.__qualname__ = shape.name
     signature = (*types_of(shape.element), INTS, INTS)
-    return Kernel(made, signature, THREADS, min_blocks=1, architecture="sm_90a")
+    return Kernel(kernel, signature, THREADS, min_blocks=1, architecture="sm_90a")
