@@ -6,6 +6,7 @@ float32[splits, rows, 2].
 """
 
 import functools
+from typing import Any
 
 from numba import cuda, float32, types, uint64
 
@@ -16,24 +17,22 @@ from ..version import Kernel, Launch, SharedLayout
 from .args import STRIDE
 from .dtype import DTYPES
 from .epilogue import merged, no_keys, store_quad
-from .softmax import NO_KEY
 from .tiles import (
     I64,
     as_floats,
     as_words,
     at_float,
-    f32,
     floats,
     i32,
     load_words,
     op,
-    smaller,
     store_words,
     wait_for_launch,
+    where,
 )
 
-LANES, SHARES = 32, 8  # threads of a block: four dims each, by splits
-IN_FLIGHT = 4  # partial results that a thread asks for at a time
+LANES, SHARES = 16, 8  # threads of a block: four dims each, by splits
+IN_FLIGHT = 8  # partial results that a thread asks for at a time
 STATE = 8  # floats from one thread's state in shared memory to the next: four outputs, row max and row sum
 NAMES = ("part", "totals", "out", "out_batch", "out_head", "out_row", "heads", "seq_q", "hdim", "rows", "splits")
 
@@ -49,13 +48,14 @@ def add_splits(b, state, part, totals, first, row, rows, dim, hdim, splits):
     parts = []
     for number in range(IN_FLIGHT):
         split = b.add(first, i32(SHARES * number))
-        there = smaller(b, split, b.sub(splits, i32(1)))
-        at = b.add(b.mul(b.zext(there, I64), b.zext(rows, I64)), b.zext(row, I64))
+        at = b.add(b.mul(b.zext(split, I64), b.zext(rows, I64)), b.zext(row, I64))
         place = b.add(b.mul(at, b.zext(hdim, I64)), b.zext(dim, I64))
-        top, total = as_floats(b, load_words(b, "ld.global", b.add(totals, b.shl(at, I64(3))), 2))
-        new = b.icmp_signed("<", split, splits)  # one that is there twice adds nothing, nor infinity times 0
-        out = [b.select(new, x, i32(0)) for x in load_words(b, "ld.global", b.add(part, b.shl(place, I64(2))), 4)]
-        parts.append((*as_floats(b, out), b.select(new, top, f32(NO_KEY)), total))
+
+        def loaded(at: Any = at, place: Any = place) -> list[Any]:
+            out = load_words(b, "ld.global", b.add(part, b.shl(place, I64(2))), 4)
+            return as_floats(b, out + load_words(b, "ld.global", b.add(totals, b.shl(at, I64(3))), 2))
+
+        parts.append(where(b, b.icmp_signed("<", split, splits), loaded, no_keys()))
     return merged(b, state, parts)
 
 
@@ -78,7 +78,7 @@ def join(b, state, shared, index):
 
 @functools.cache
 def combine_kernel(dtype: str, overlap: bool) -> Kernel:
-    """A block takes a row and 128 dims. overlap: it starts early (programmatic dependent launch)."""
+    """A block takes a row and 64 dims. overlap: it starts early (programmatic dependent launch)."""
     put, element = store_quad(DTYPES[dtype]), DTYPES[dtype]
 
     def combine(part, totals, out, out_batch, out_head, out_row, heads, seq_q, hdim, rows, splits):

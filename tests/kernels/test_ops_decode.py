@@ -58,7 +58,7 @@ class Card:
             assert all(given[field] == before[field] for field in same)
             rows = before["grid"][2] * given["heads"] * given["seq_q"]
             assert given["splits"] > 1 and given["heads"] == before["kv_heads"] * before["group"]
-            assert given["rows"] == rows and given["grid"] == (rows, -(-given["hdim"] // 128), 1)
+            assert given["rows"] == rows and given["grid"] == (rows, -(-given["hdim"] // 64), 1)
             before["combined"] = f"_d{given['hdim']}_" in before["kernel"]
         else:
             self.launched.append(given | {"kernel": name, "combined": given["splits"] == 1})
