@@ -69,11 +69,20 @@ def key_offsets(keys: int) -> list[int]:
 
 
 def mask_tile(shape: Shape, keys: int) -> Any:
-    """seen(scores, key, lane, bounds): `mask` of two rows and `keys` keys from `key` on, where one has to be."""
+    """seen(scores, key, lane, bounds, scale): `mask` of two rows and `keys` keys from `key` on, where one has to be.
+
+    Biases are those of scaled scores: with ALiBi, scores are scaled first.
+    """
     masked, alibi = mask(shape, 2, key_offsets(keys)), shape.embedding == "alibi"
 
+    @op(floats(keys // 2))
+    def scaled(b, scores, scale):
+        return [b.fmul(score, scale) for score in scores]
+
     @cuda.jit(device=True, forceinline=True)
-    def seen(scores, key, lane, bounds):
+    def seen(scores, key, lane, bounds, scale):
+        if alibi:
+            scores = scaled(scores, scale)
         beyond = (key + keys > bounds[0][0]) or (key + keys > bounds[1][0])
         if alibi:
             beyond = True

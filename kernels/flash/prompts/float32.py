@@ -151,7 +151,7 @@ def multiplier(shape: Prompt32Shape) -> Any:
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
     ordered, packed, add, weighed = atoms.by_rows(held), atoms.pack(shape), add_sums(sums), softmax(held // 2)
     weights_of, row_sums_of, factors_of, tops_of = part(0, held), part(held, 2), part(held + 2, 2), part(held + 4, 2)
-    masked, following, wait = mask_tile(shape, keys), next_stage(shape), atoms.wait_barrier
+    masked, following, wait, one = mask_tile(shape, keys), next_stage(shape), atoms.wait_barrier, float32(1.0)
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, QUAD)
 
     @cuda.jit(device=True, forceinline=True)
@@ -162,7 +162,7 @@ def multiplier(shape: Prompt32Shape) -> Any:
         wait(shared, keys_full, 0)
         scores = first_there(first(shared, queries, keys_at))
         release(shared, keys_empty, lane)
-        scores = masked(ordered(scores), cint(0), lane, seen)
+        scores = masked(ordered(scores), cint(0), lane, seen, one)
         made = weighed(scores, fresh(), zero(), own, k_scale, v_scale)
         acc, more, p = zero_acc(), zero_acc(), packed(weights_of(made))
         while number < tiles:
@@ -179,7 +179,7 @@ def multiplier(shape: Prompt32Shape) -> Any:
             else:
                 scores, product = scores_there(scores_of(started)), sums_of(started)
             release(shared, keys_empty + 2 * after, lane)
-            scores = masked(ordered(scores), number * keys, lane, seen)
+            scores = masked(ordered(scores), number * keys, lane, seen, one)
             made = weighed(scores, tops_of(made), row_sums_of(made), own, k_scale, v_scale)
             product = sums_there(product)
             release(shared, values_empty + 2 * stage, lane)

@@ -24,7 +24,6 @@ from .phases import (
     commit,
     copy_rows,
     merge_keys,
-    scale_scores,
     stage_queries,
     tile_of,
     wait_groups,
@@ -63,7 +62,7 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
     queries_of, dots, sums_to = tile.query_fragments(shape), tile.scores(shape), tile.store_sums(shape)
     add = tile.accumulate(shape) if shape.weigh == "mma" else tile.accumulate_fma(shape)
     tops, weigh, weights_of, row_sums_of, factors_of = step(held // 2, QUAD)
-    scale_acc, scaled, sum_rows = tile.rescale(sums), scale_scores(held), lane_sum(2, QUAD)
+    scale_acc, sum_rows = tile.rescale(sums), lane_sum(2, QUAD)
     masked, bounds, block = mask_tile(shape, keys), bounds_of(shape), tile_of(rows)
     zero_acc, fresh, zero = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0)
     statistics, done = store_statistics(shape), merge_keys(shape)
@@ -125,9 +124,7 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
                 end_group()
             scores = dots(shared, k_tile, key_warp * keys, q, lane)
             key = number * tile_keys + key_warp * keys
-            if alibi:
-                scores = scaled(scores, sizes.scale)
-            scores = masked(scores, key, lane, seen)
+            scores = masked(scores, key, lane, seen, sizes.scale)
             top = tops(scores, row_max, scale)
             made = weigh(scores, row_max, top, row_sum, scale)
             row_max, row_sum = top, row_sums_of(made)

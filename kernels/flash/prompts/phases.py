@@ -25,7 +25,6 @@ from ..tiles import (
     at_float,
     exp2,
     f32,
-    floats,
     i32,
     load_words,
     maximum,
@@ -66,14 +65,6 @@ def tile_of(rows: int) -> Any:
         return batch, head, number, keys, max(end, 0), first_query
 
     return tile
-
-
-def scale_scores(count: int) -> Any:
-    @op(floats(count))
-    def times(b, scores, scale):
-        return [b.fmul(score, scale) for score in scores]
-
-    return times
 
 
 def place(b: Any, base: Any, row: Any, chunk: Any, rows: int) -> Any:

@@ -33,7 +33,7 @@ from ..tiles import (
     wait_for_launch,
     zero_words,
 )
-from .phases import asked_words, place, rows_written, scale_scores, stage_queries, tile_of
+from .phases import asked_words, place, rows_written, stage_queries, tile_of
 from .pipeline import Pipeline, begin_barriers, next_stage, producer, release
 from .shapes import SLAB_ROW, WgmmaShape
 
@@ -97,7 +97,7 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
     start, both, last = atoms.start_scores(shape), atoms.start_both(shape), atoms.start_sums(shape)
     scores_of, sums_of = part(0, held), part(held, sums)
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
-    ordered, pack, scale_acc, scaled = atoms.by_rows(held), atoms.pack(shape), rescale(sums), scale_scores(held)
+    ordered, pack, scale_acc = atoms.by_rows(held), atoms.pack(shape), rescale(sums)
     tops, weigh, weights_of, row_sums_of, factors_of = step(held // 2, QUAD)
     masked, bounds, block, write = mask_tile(shape, keys), bounds_of(shape), tile_of(shape.rows), store_rows(shape)
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, QUAD)
@@ -106,13 +106,6 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
     ask, stage_rows = stage_queries(shape, query, query_place(shape))
     no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)
     state_of = begin(shape, 1)
-
-    @cuda.jit(device=True, forceinline=True)
-    def seen_scores(scores, key, lane, seen, scale):
-        made = ordered(scores)
-        if alibi:
-            made = scaled(made, scale)
-        return masked(made, key, lane, seen)
 
     def kernel(tensors, sizes, rotation, workspace, k_map, v_map):
         shared = cuda.shared.array(0, float32, 1024)
@@ -156,7 +149,7 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
             wait(shared, keys_full, 0)
             scores = first_there(start(shared, queries, keys_at))
             release(shared, keys_empty, lane)
-            scores = seen_scores(scores, cint(0), lane, seen, sizes.scale)
+            scores = masked(ordered(scores), cint(0), lane, seen, sizes.scale)
             row_max = tops(scores, fresh(), scale)
             made = weigh(scores, row_max, row_max, zero(), scale)
             row_sum, p = row_sums_of(made), pack(weights_of(made))
@@ -168,7 +161,7 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
                 started = both(shared, queries, keys_at + after * tile_floats, p, acc, values_at + stage * tile_floats)
                 scores, acc = scores_there(scores_of(started)), sums_of(started)
                 release(shared, keys_empty + 2 * after, lane)
-                scores = seen_scores(scores, number * keys, lane, seen, sizes.scale)
+                scores = masked(ordered(scores), number * keys, lane, seen, sizes.scale)
                 top = tops(scores, row_max, scale)
                 made = weigh(scores, row_max, top, row_sum, scale)
                 row_max, row_sum = top, row_sums_of(made)
