@@ -99,36 +99,13 @@ class Call:
         rows = (p.kv_heads, p.heads // p.kv_heads, p.seq_q, seq_k, self.tiles, self.shape.rows)
         return (*rows, split_keys, splits, q_offset, int(p.causal), scale, lengths, int(self.of.by_length))
 
-    def workspace(self, given: "Given") -> dict[str, Buffer]:
+    def workspace(self, inputs: dict[str, Buffer]) -> dict[str, Buffer]:
         """The buffers of a plan that launches fill for those behind them, and maps."""
         return {}
 
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         """`args` are those of all kernels; without, the launches are to be compiled."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Given:
-    """The named buffers of a plan's inputs and output, and what the kernels are told of them."""
-
-    buffers: dict[str, Buffer]
-    rotary_dim: int
-
-    def named(self, name: str) -> str:
-        """The buffer of an argument; q stands for one that the kernel does not read."""
-        return name if name in self.buffers else "q"
-
-    def strides(self, name: str) -> tuple[int, int, int]:
-        return strides_of(self.buffers[name].shape)
-
-    def arguments(self, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """All arguments of a kernel."""
-        table_rows, pitch = self.buffers["cos"].shape if "cos" in self.buffers else (0, 0)
-        places = self.buffers["positions"].shape[1] if "positions" in self.buffers else 0
-        rotation = (self.rotary_dim, *map(self.named, ("rates", "cos", "sin")), pitch, table_rows)
-        ends = (self.named("positions"), places, *map(self.named, ("slopes", "part", "totals")))
-        return (*NAMES, *sum(map(self.strides, NAMES), ()), *sizes, *rotation, *ends)
 
 
 def flash_plan(
@@ -153,14 +130,24 @@ def flash_plan(
     asked = tables is not None, positions is not None, lengths is not None
     call = choose(request_of(problem, target, half_split, asked, sms=sms))
     call = replace(call, shape=replace(call.shape, **fields))
-    given = given_buffers(problem, call.shape, tensors, capacity or problem.seq_k)
-    given.buffers.update(call.workspace(given))
-    args = given.arguments(call.sizes(problem.seq_k, problem.q_offset, given.named("lengths")))
-    return Plan(problem, given.buffers, call.launches(args, problem.seq_k))
+    buffers = inputs_of(problem, call.shape, capacity or problem.seq_k, tensors)
+    buffers |= call.workspace(buffers)
+
+    def named(*names: str) -> list[str]:
+        """The buffers of arguments; q stands for one that the kernel does not read."""
+        return [name if name in buffers else "q" for name in names]
+
+    table_rows, pitch = buffers["cos"].shape if "cos" in buffers else (0, 0)
+    places = buffers["positions"].shape[1] if "positions" in buffers else 0
+    strides = (stride for name in NAMES for stride in strides_of(buffers[name].shape))
+    sizes = call.sizes(problem.seq_k, problem.q_offset, *named("lengths"))
+    rotation = (problem.rotary_dim, *named("rates", "cos", "sin"), pitch, table_rows, *named("positions"), places)
+    args = (*NAMES, *strides, *sizes, *rotation, *named("slopes", "part", "totals"))
+    return Plan(problem, buffers, call.launches(args, problem.seq_k))
 
 
-def given_buffers(problem: Problem, shape: Shape, tensors: dict[str, tuple[Any, str]], capacity: int) -> Given:
-    """The buffers of a problem for a kernel of `shape`; tensors that are None have none."""
+def inputs_of(problem: Problem, shape: Shape, capacity: int, tensors: dict[str, tuple[Any, str]]) -> dict[str, Buffer]:
+    """The buffers of a problem for a kernel of `shape`: its tensors, those that are given, and tables."""
     cache, embedding = (problem.batch, problem.kv_heads, capacity, problem.hdim), shape.embedding
     buffers = {name: Buffer(cache if name in "kv" else problem.q_shape, problem.dtype) for name in NAMES}
     for name, (values, dtype) in tensors.items():
@@ -172,7 +159,7 @@ def given_buffers(problem: Problem, shape: Shape, tensors: dict[str, tuple[Any, 
     if embedding == "alibi":
         rows = problem.batch * problem.heads
         buffers["slopes"] = Buffer((rows,), init=partial(slopes_of, problem.batch, problem.heads))
-    return Given(buffers, problem.rotary_dim)
+    return buffers
 
 
 def map_buffer(tensor_map: TensorMap) -> Buffer:

@@ -7,7 +7,7 @@ from typing import Any
 from ...planning import require_raw_keys
 from ...version import Buffer, Kernel, Launch
 from ..combine import launch_combine, shapes
-from ..plan import Call, Given, Request, flash_plan, strides_of
+from ..plan import Call, Request, flash_plan, strides_of
 from ..schedule import DecodeShape
 from .choose import require_decode, shape_of, splits_of
 from .kernel import decode_kernel
@@ -30,7 +30,7 @@ class Decode(Call):
         p = self.of.problem
         return shapes(p.batch * p.heads * p.seq_q, p.hdim, splits) if splits > 1 else {}
 
-    def workspace(self, given: Given) -> dict[str, Buffer]:
+    def workspace(self, inputs: dict[str, Buffer]) -> dict[str, Buffer]:
         parts = self.parts(self.splits(self.of.problem.seq_k)[0])
         return {name: Buffer(shape) for name, shape in parts.items()}
 

@@ -10,7 +10,7 @@ from ...tensor_map import TensorMap
 from ...version import Buffer, Launch, Unsupported
 from ..atoms.wgmma import GROUP_ROWS
 from ..cluster.wgmma.choose import fastest, takes
-from ..plan import Given, Request, flash_plan, map_buffer
+from ..plan import Request, flash_plan, map_buffer
 from .float32 import prompt32_kernel
 from .plan import Prompt
 from .shapes import SLAB_DIMS, SPLIT_THREADS, Prompt32Shape
@@ -64,7 +64,7 @@ class Prompt32(Prompt):
             made[f"{name}_map"] = TensorMap(f"{name}_parts", sizes, strides, (SLAB_DIMS, box, 1, 1))
         return made
 
-    def workspace(self, given: Given) -> dict[str, Buffer]:
+    def workspace(self, inputs: dict[str, Buffer]) -> dict[str, Buffer]:
         seq_k = self.of.problem.seq_k
         parts = {name: Buffer(shape) for name, shape in self.buffers(seq_k).items()}
         return parts | {name: map_buffer(each) for name, each in self.maps(seq_k).items()}

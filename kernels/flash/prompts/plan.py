@@ -8,7 +8,7 @@ from ...limits import capability
 from ...tensor_map import TensorMap
 from ...version import Buffer, Launch, Plan, Problem
 from ..decode.choose import OVERLAP_SINCE, require_half
-from ..plan import Call, Given, Request, flash_plan, map_buffer, strides_of
+from ..plan import Call, Request, flash_plan, map_buffer, strides_of
 from .mma import prompt_kernel
 from .rotate import rotate_kernel
 from .shapes import SLAB_DIMS, PromptShape, WgmmaShape
@@ -89,13 +89,13 @@ class Prompt(Call):
         box = (SLAB_DIMS, self.shape.tile_keys, 1, 1)
         return TensorMap(name, self.keys(seq_k)[::-1], tuple(size * stride for stride in strides[::-1]), box)
 
-    def workspace(self, given: Given) -> dict[str, Buffer]:
-        made, keys, seq_k = {}, ("k", given.strides("k")), self.of.problem.seq_k
+    def workspace(self, inputs: dict[str, Buffer]) -> dict[str, Buffer]:
+        made, keys, seq_k = {}, ("k", strides_of(inputs["k"].shape)), self.of.problem.seq_k
         if self.shape.rotates:
             made["k_rotated"] = Buffer(self.keys(seq_k), self.shape.dtype)
             keys = ("k_rotated", strides_of(self.keys(seq_k)))
         if isinstance(self.shape, WgmmaShape):
-            for name, (of, strides) in (("k_map", keys), ("v_map", ("v", given.strides("v")))):
+            for name, (of, strides) in (("k_map", keys), ("v_map", ("v", strides_of(inputs["v"].shape)))):
                 made[name] = map_buffer(self.tensor_map(of, seq_k, strides))
         return made
 
