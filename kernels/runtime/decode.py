@@ -1,7 +1,7 @@
 """Decode calls of one signature on a device: two launches, with a workspace of torch's allocator between them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from . import gpu
 from .prepared import C_FORMATS, Prepared, build, prepared
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+MOST_MAPS = 4096  # that are remembered
 NAMES = (*args.Tensors._fields, *args.Sizes._fields, *args.Rotation._fields, *args.Workspace._fields)
 
 
@@ -41,7 +42,17 @@ class Caller:
         self.call, self.device, self.index, self.target = call, device, index, gpu.device_target()
         self.problem, self.rotary_dim = call.of.problem, call.of.problem.rotary_dim
         self.interleaved = not call.of.half_split  # what the kernels take; it is what the call asks
+        self._maps: dict[Any, Any] = {}
         self.turns = call.shape.dims // 2, call.shape.row_step  # the pairs and positions of the rates
+
+    def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Maps, made once: a call's tensors lie where an earlier one's did."""
+        found = self._maps.get(key)
+        if found is None:
+            if len(self._maps) >= MOST_MAPS:
+                self._maps.clear()
+            found = self._maps[key] = make()
+        return found
 
     def prepared(self, launch: Launch, names: Sequence[str]) -> Prepared:
         """A launch whose arguments have these names; those that end with "_map" are maps."""

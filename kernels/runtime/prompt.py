@@ -19,7 +19,6 @@ from .prepared import Prepared, build
 
 MAPS, ROTATED = ("k_map", "v_map"), "k_rotated"
 MOST_BLOCKS = 65_535  # of a grid's second and third dim
-MOST_MAPS = 4096  # that are remembered
 VALUES = slice(8, 11)  # of the strides: batch, head and row of v
 
 
@@ -35,7 +34,6 @@ class Prompter(Caller):
         template = "the call has {needed:,} blocks in one dim of its grid; a launch takes {allowed:,}"
         require(blocks <= MOST_BLOCKS, "grid", blocks, MOST_BLOCKS, template)
         self._last: tuple[Any, ...] = (None, None)  # seq_k, strides of v, and what follows of them
-        self._maps: dict[Any, bytes] = {}
 
     def planned(self, seq_k: int, strides: tuple[int, ...]) -> tuple[Any, ...]:
         """Both, and the call with its launches, compiled and loaded; `strides` are those of v but the last."""
@@ -51,15 +49,12 @@ class Prompter(Caller):
         return self.prepared(launch, (*NAMES, *more))
 
     def _map(self, call: Prompt, address: int, seq_k: int, strides: tuple[int, ...]) -> bytes:
-        key = address, seq_k, strides
-        found = self._maps.get(key)
-        if found is None:
-            if len(self._maps) >= MOST_MAPS:
-                self._maps.clear()
+        def make() -> bytes:
             sizes = call.keys(seq_k)
             apart = tuple(stride if size > 1 else sizes[3] for size, stride in zip(sizes, strides))
-            found = self._maps[key] = gpu.encode_map(call.tensor_map("", seq_k, apart), address)
-        return found
+            return gpu.encode_map(call.tensor_map("", seq_k, apart), address)
+
+        return self.remembered((address, seq_k, strides), make)
 
     def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:
         last = self._last

@@ -11,7 +11,6 @@ from .prepared import build
 
 PARTS, MAPS = ("scales", "q_parts", "k_parts", "v_parts"), ("q_map", "k_map", "v_map")
 ALIGNED = 64  # float32: 256 bytes, which a tensor map begins on
-MOST_KEPT = 4096  # maps that are remembered
 
 
 class Prompter32(Caller):
@@ -22,20 +21,14 @@ class Prompter32(Caller):
         split, attend = call.launches((), self.problem.seq_k)
         build((attend, split), self.target, index)
         self._kernels = self.prepared(split, (*NAMES, *PARTS)), self.prepared(attend, (*NAMES, *PARTS, *MAPS))
-        self._maps: dict[Any, tuple[bytes, ...]] = {}
 
     def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:
         call = self.call
         sizes = [-(-math.prod(shape) // ALIGNED) * ALIGNED for shape in call.buffers(seq_k).values()]
         workspace = torch.empty(sum(sizes), dtype=torch.float32, device=self.device)
         parts = [workspace.data_ptr() + 4 * sum(sizes[:i]) for i in range(len(sizes))]
-        key = parts[0], seq_k
-        maps = self._maps.get(key)
-        if maps is None:
-            if len(self._maps) >= MOST_KEPT:
-                self._maps.clear()
-            tensors = zip(call.maps(seq_k).values(), parts[1:], strict=True)
-            maps = self._maps[key] = tuple(gpu.encode_map(of, address) for of, address in tensors)
+        tensors = zip(call.maps(seq_k).values(), parts[1:], strict=True)
+        maps = self.remembered((parts[0], seq_k), lambda: tuple(gpu.encode_map(*each) for each in tensors))
         values = values_of(addresses, strides, call.sizes(seq_k, q_offset, lengths), self.rotary_dim, others)
         split, attend = call.launches((), seq_k)
         self._kernels[0].launch(split.grid, (*values, *parts))
