@@ -26,6 +26,7 @@ DTYPES = {
 NAN_BITS = 0xFF  # of a float8, which is kept as its bits
 C_TYPES = {
     "cint": ctypes.c_int32,
+    "cuint": ctypes.c_uint32,
     "int32": ctypes.c_int32,
     "uint32": ctypes.c_uint32,
     "uint64": ctypes.c_uint64,
