@@ -93,7 +93,7 @@ def output_by_products(shape: Shape) -> Any:
     queries, width, warpgroups, mmas_per_panel = shape.queries, shape.width, shape.warpgroups, shape.mmas_per_panel
     weights_at, values_at, rescale = shape.weights_at, shape.values_at, rescaler(shape)
     stride, tile, weights_low = width, queries * TERMS, queries * KEYS
-    size, both = queries // 2, queries  # accumulators per thread of one product, and of two
+    size = queries // 2  # accumulators per thread of one product
     panel_dims, per_tile_accumulator = mmas_per_panel * ROWS, shape.per_tile_accumulator
     tile_outputs = mmas_per_panel * size
     start_output, finish_output = batch(queries, three_products(LONG if mmas_per_panel == 1 else WIDE))
@@ -115,14 +115,6 @@ def output_by_products(shape: Shape) -> Any:
             a[i], al[i] = split_bounded(a[i], VALUE_BOUND)
 
     @cuda.jit(device=True)
-    def start_step(shared, new, a, al, step):
-        """Start the product of a fragment from `load_values` and the weights of its keys."""
-        key = step * keys_a_step
-        at = weights_at + key // TERMS * tile + key % TERMS
-        b, bl = tile_descriptor(shared, at), tile_descriptor(shared, at + weights_low)
-        start_output(new, a, al, b, bl)
-
-    @cuda.jit(device=True)
     def finish_step(totals, new, at):
         finish_output(new)
         for i in range(size):
@@ -133,11 +125,20 @@ def output_by_products(shape: Shape) -> Any:
                 totals[at + i] += new[i] + new[size + i]
 
     @cuda.jit(device=True)
-    def next_step(shared, buffer, totals, new, a, al, at, column, step, member):
-        """Load the fragments of the next step while the products of the current one run."""
+    def add_step(step, shared, buffer, totals, new, at, column, member):
+        """Load some values and start their product; `ahead`, load while the product before runs."""
+        a = cuda.local.array(16, float32)
+        al = cuda.local.array(16, float32)
         load_values(shared, buffer, a, al, column, step, member)
-        finish_step(totals, new, at)
-        start_step(shared, new, a, al, step)
+        if ahead and step > 0:
+            finish_step(totals, new, at)
+        key = step * keys_a_step
+        weights = weights_at + key // TERMS * tile + key % TERMS
+        start_output(new, a, al, tile_descriptor(shared, weights), tile_descriptor(shared, weights + weights_low))
+        if not ahead or step == steps - 1:
+            finish_step(totals, new, at)
+
+    add_steps = repeat(add_step, steps)
 
     @cuda.jit(device=True)
     def weigh_panel(p, shared, acc, thread, buffer):
@@ -152,23 +153,8 @@ def output_by_products(shape: Shape) -> Any:
             else:
                 totals, at = acc, first
                 rescale(acc, acc, first, shared, member)
-            column = panel * panel_dims + thread.dim
-            new = cuda.local.array(both, float32)
-            a = cuda.local.array(16, float32)
-            al = cuda.local.array(16, float32)
-            if ahead:
-                load_values(shared, buffer, a, al, column, 0, member)
-                start_step(shared, new, a, al, 0)
-                next_step(shared, buffer, totals, new, a, al, at, column, 1, member)
-                if mmas_per_panel == 2:
-                    next_step(shared, buffer, totals, new, a, al, at, column, 2, member)
-                    next_step(shared, buffer, totals, new, a, al, at, column, 3, member)
-                finish_step(totals, new, at)
-            else:
-                for step in range(steps):
-                    load_values(shared, buffer, a, al, column, step, member)
-                    start_step(shared, new, a, al, step)
-                    finish_step(totals, new, at)
+            new = cuda.local.array(queries, float32)
+            add_steps(shared, buffer, totals, new, at, panel * panel_dims + thread.dim, member)
             if per_tile_accumulator:
                 rescale(acc, totals, first, shared, member)
 
