@@ -2,7 +2,7 @@
 
 They need compute capability 9.0. Like the other intrinsics they take arrays and indices in elements, never addresses.
 
-`cluster_send` stores to another block and counts the bytes at an mbarrier of that block. A wait for that barrier
+`cluster_send2` stores to another block and counts the bytes at an mbarrier of that block. A wait for that barrier
 acquires the data. So no thread waits for its own stores, as it would at the cluster barrier:
 
     if tid == 0:
@@ -140,34 +140,6 @@ def barrier_wait(typingctx, shared, index, parity):
     return signature, codegen
 
 
-def _send(context, builder, signature, args, values, operand):
-    """st.async of floats to `shared[index]`, whose bytes count at `shared[barrier]` of the same block."""
-    shared_type, index_type, barrier_type = signature.args[0], signature.args[1], signature.args[-1]
-    addresses = [
-        _shared_address(context, builder, shared_type, args[0], kind, index)
-        for kind, index in ((index_type, args[1]), (barrier_type, args[-1]))
-    ]
-    vector = ".v2" if len(values) == 2 else ""
-    text = (
-        "{ .reg .b32 there, barrier; mapa.shared::cluster.u32 there, $0, $2; mapa.shared::cluster.u32 barrier, $1, $2; "
-        f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{vector}.f32 [there], {operand}, [barrier]; }}"
-    )
-    constraints = ",".join(["r"] * 3 + ["f"] * len(values)) + ",~{memory}"
-    _asm(builder, text, constraints, _VOID, [*addresses, args[2], *values])
-    return context.get_dummy_value()
-
-
-@intrinsic
-def cluster_send(typingctx, shared, index, rank, value, barrier):
-    """`cluster_send2` for one float32, 4 bytes."""
-    signature = types.void(shared, index, types.uint32, types.float32, barrier)
-
-    def codegen(context, builder, signature, args):
-        return _send(context, builder, signature, args, args[3:4], "$3")
-
-    return signature, codegen
-
-
 @intrinsic
 def cluster_send2(typingctx, shared, index, rank, x, y, barrier):
     """Store two float32 to `shared[index : index + 2]`, aligned to 8 bytes, of the block with that rank,
@@ -179,6 +151,17 @@ def cluster_send2(typingctx, shared, index, rank, x, y, barrier):
     signature = types.void(shared, index, types.uint32, types.float32, types.float32, barrier)
 
     def codegen(context, builder, signature, args):
-        return _send(context, builder, signature, args, args[3:5], "{$3, $4}")
+        shared_type, index_type, barrier_type = signature.args[0], signature.args[1], signature.args[-1]
+        addresses = [
+            _shared_address(context, builder, shared_type, args[0], kind, index)
+            for kind, index in ((index_type, args[1]), (barrier_type, args[-1]))
+        ]
+        text = (
+            "{ .reg .b32 there, barrier; mapa.shared::cluster.u32 there, $0, $2; "
+            "mapa.shared::cluster.u32 barrier, $1, $2; "
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], {$3, $4}, [barrier]; }"
+        )
+        _asm(builder, text, "r,r,r,f,f,~{memory}", _VOID, [*addresses, args[2], *args[3:5]])
+        return context.get_dummy_value()
 
     return signature, codegen

@@ -9,7 +9,7 @@ from numba import cuda, types, uint32
 from test_v8_modes import RAGGED, ROWS, tables_of
 from v8_plans import CORES, inputs_of, plan_in_mode
 
-from kernels import VERSIONS, Plan, Problem, Unsupported
+from kernels import Plan
 from kernels.constants import FLOATS, UINT
 from kernels.device.rows import ROWS as TENSOR
 from kernels.device.rows import quotient, reciprocal_of, rows_of
@@ -137,12 +137,3 @@ def test_quotients_are_those_of_a_division() -> None:
     memory = Memory(buffers)
     ran(divided, (types.CPointer(types.uint32),) * 4, memory, tuple(buffers), size // THREADS)
     np.testing.assert_array_equal(memory["out"], number // divisor)
-
-
-def test_a_rotation_refuses_what_it_does_not_count() -> None:
-    """Its offsets have 32 bits: the first problem has one more element than they reach, attention alone takes it."""
-    problem = Problem("rope", 8, 64, seq_q=2048, hdim=4096, rotary_dim=128)
-    with pytest.raises(Unsupported, match="a tensor has 4,294,967,296 elements; the rotation takes 4,294,967,295"):
-        VERSIONS["rope_separate_v8"](problem)
-    assert VERSIONS["rope_v8"](problem).core == "wgmma"
-    assert VERSIONS["rope_separate_v8"](replace(problem, heads=32, kv_heads=32))

@@ -13,6 +13,7 @@ from ...limits import CLUSTERS_SINCE, EMULATED_TARGET, capability
 from ...planning import attention_buffers
 from ...version import Buffer, Launch, Plan, Problem, Unsupported
 from ..combine import launch_combine, shapes
+from .embed import embed_rows
 from .embedding import PLAIN, Embedding, require_problem
 from .launch import Call, strides
 from .mma.core import attend as attend_by_warps
@@ -20,9 +21,8 @@ from .portable.core import attend as attend_anywhere
 from .shape import SMS
 from .wgmma.choose import fastest, takes
 from .wgmma.core import attend as attend_by_warpgroups
-from .wgmma.keys import embed_keys
 
-__all__ = ["PLAIN", "Embedding", "attend", "hybrid", "plan", "require_problem", "serve"]
+__all__ = ["PLAIN", "Call", "Embedding", "attend", "embed_rows", "hybrid", "plan", "require_problem", "serve"]
 
 WARPGROUPS_ON = (9, 0)  # the compute capability
 
@@ -51,7 +51,7 @@ def hybrid(problem: Problem, embedding: Embedding, *how: Any, **options: Any) ->
     queries = replace(embedding, name=f"{embedding.name}_of_queries", keys=False)
     attention = attend(problem, queries, *how, k="k_embedded", **options)
     call = Call(problem, embedding, *how, **{name: options[name] for name in ("table_type",) if name in options})
-    return embed_keys(call, overlap=attention.shape.core == "wgmma"), attention
+    return embed_rows(call, overlap=attention.shape.core == "wgmma"), attention
 
 
 def splits_of(problem: Problem, launch: Launch) -> int:

@@ -1,0 +1,60 @@
+"""A launch of its own that embeds rows of Q or K: before an attention that overlaps it, or that embeds nothing."""
+
+import functools
+from typing import Any
+
+from numba import cuda
+
+from ...device.cint import cint
+from ...device.cuint import cuint
+from ...device.rows import ROWS, quotient, reciprocal_of, rows_of
+from ...device.vector import st4
+from ...version import Kernel, Launch
+from ..tiles import launch_dependents
+from .embedding import Embedding, loader_of
+from .launch import Call, strides
+from .schedule import SIZES
+
+SEQ, DIMS = 32, 64  # rows and dims of a block, whose threads have four dims of a row
+COLUMNS = DIMS // 4
+
+
+@functools.cache
+def kernel_of(embedding: Embedding, table_type: Any, overlap: bool) -> Kernel:
+    load, table_of_batch = loader_of(embedding.half_split), embedding.table_of_batch
+    per_dim, per_position, apply = embedding.per_dim, embedding.per_position, embedding.apply
+
+    def embed_rows(x, embedded, table, sizes):
+        head, tid = cuint(cuda.blockIdx.x), cuint(cuda.threadIdx.x)
+        batch = quotient(head, sizes.kv_heads, sizes.reciprocal)
+        head = head - batch * sizes.kv_heads
+        if table_of_batch is not None:
+            table = table_of_batch(table, batch)
+        dim, row = cuint(cuda.blockIdx.y) * DIMS + tid % COLUMNS * 4, cuint(cuda.blockIdx.z) * SEQ + tid // COLUMNS
+        if row < sizes.seq_k and dim < sizes.hdim:
+            value = load(rows_of(x, batch, head, row), dim, cuint(0), True, sizes.embedded_dim, sizes.hdim)
+            if dim < sizes.embedded_dim:
+                position = cint(sizes.q_offset + row)
+                s, t, u, v = per_position(table, position, dim, per_dim(table, dim), sizes.hdim)
+                value = apply(value, s, t, u, v)
+            st4(rows_of(embedded, batch, head, row), dim, value)
+        if overlap:
+            launch_dependents()  # not before: blocks that attend would share SMs while others are idle
+
+    embed_rows.__name__ = embed_rows.__qualname__ = f"embed_rows_{embedding.name}" + "_pdl" * overlap
+    return Kernel(embed_rows, (ROWS, ROWS, table_type, SIZES), SEQ * COLUMNS)
+
+
+def embed_rows(call: Call, name: str = "k", overlap: bool = False) -> Launch:
+    """Embed the rows of `name`, q or k, into the buffer `<name>_embedded`, of the same shape, pairs side by side."""
+    p, of_tensor = call.problem, strides(call.problem, name)
+    heads, seq, offset = (p.heads, p.seq_q, p.q_offset) if name == "q" else (p.kv_heads, p.seq_k, 0)
+    table = (call.table,) if isinstance(call.table, str) else call.table
+    sizes = (heads, reciprocal_of(heads), seq, seq, p.hdim, call.embedded_dim, offset, *call.numbers[-2:])
+    return Launch(
+        kernel_of(call.embedding, call.table_type, overlap),
+        grid=(p.batch * heads, -(-p.hdim // DIMS), -(-seq // SEQ)),
+        block=(SEQ * COLUMNS,),
+        args=(name, *of_tensor, f"{name}_embedded", *of_tensor, *table, *sizes),
+        embedding=call.embedding,
+    )
