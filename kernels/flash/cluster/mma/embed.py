@@ -42,86 +42,58 @@ def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool = False
     return copy
 
 
-def values_of(shape: Shape, embedding: Embedding, first: int) -> Any:
-    """A device function: the embedding's values for a thread's rows, from `values[first]` on.
-
-    Rows before `known` have the values from `values[0]` on, which are of equal positions.
-    """
-    rows_per_pass, passes, per_position = shape.rows_per_pass, shape.passes, embedding.per_position
-
-    @cuda.jit(device=True)
-    def compute(values, table, first_position, count, known, first_row, dim, dim_values, hdim):
-        for i in range(passes):
-            row = first_row + i * rows_per_pass
-            if row < count:
-                j, k = 8 * i, 8 * i + first
-                if first > 0 and row < known:
-                    s, t, u, v = values[j], values[j + 1], values[j + 2], values[j + 3]
-                else:
-                    s, t, u, v = per_position(table, first_position + row, dim, dim_values, hdim)
-                values[k], values[k + 1], values[k + 2], values[k + 3] = s, t, u, v
-
-    return compute
-
-
-def embedder(shape: Shape, embedding: Embedding, name: str, first: int) -> Any:
-    """A device function that embeds a thread's rows in place, with the values from `values[first]` on."""
-    place, stride, rows_per_pass = shape.layout[name], shape.width + 16, shape.rows_per_pass
-    passes = shape.passes
-    apply, half_split = embedding.apply, embedding.half_split
-
-    @cuda.jit(device=True)
-    def embed(shared, values, count, first_row, column):
-        for i in range(passes):
-            row = first_row + i * rows_per_pass
-            if row < count:
-                at = place + row * stride + column
-                j = 8 * i + first
-                x = ld4(shared, at)
-                if half_split:
-                    x = make_float4(x.x, x.z, x.y, x.w)
-                x = apply(x, values[j], values[j + 1], values[j + 2], values[j + 3])
-                if half_split:
-                    x = make_float4(x.x, x.z, x.y, x.w)
-                st4(shared, at, x)
-
-    return embed
-
-
 def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
-    """embed_tile(...): a thread embeds what it has copied."""
+    """A device function that embeds what a thread has copied of a tile of K, and with the first tile of Q."""
     width, keys, span, sharers = shape.width, shape.keys, GROUP * shape.cluster, shape.sharers
-    embedded_floats = 8 * shape.passes  # of the rows that a thread embeds at once
-    embeds_query, embeds_keys, per_dim = embedding.query, embedding.keys, embedding.per_dim
-    key_values, query_values = values_of(shape, embedding, 0), values_of(shape, embedding, 4)
-    embed_keys, embed_query = embedder(shape, embedding, "keys", 0), embedder(shape, embedding, "query", 4)
+    query_at, keys_at, stride = shape.layout["query"], shape.layout["keys"], shape.width + 16
+    rows_per_pass, passes, half_split = shape.rows_per_pass, shape.passes, embedding.half_split
+    per_dim, per_position, apply = embedding.per_dim, embedding.per_position, embedding.apply
+    embeds_keys, embedded_floats = embedding.keys, 8 * passes  # of the rows that a thread embeds at once
+
+    @cuda.jit(device=True)
+    def embed_four(shared, at, values, i):
+        x = ld4(shared, at)
+        if half_split:
+            x = make_float4(x.x, x.z, x.y, x.w)
+        x = apply(x, values[i], values[i + 1], values[i + 2], values[i + 3])
+        if half_split:
+            x = make_float4(x.x, x.z, x.y, x.w)
+        st4(shared, at, x)
 
     @cuda.jit(device=True)
     def embed_tile(shared, dim_values, tile, scope, thread, start):
-        """Embed what a thread has copied of a tile of K, and with the first tile of Q; waits for the copies."""
+        """Waits for the copies."""
         values = cuda.local.array(embedded_floats, float32)
         next_values = make_float4(dim_values[0], dim_values[1], dim_values[2], dim_values[3])
-        table, sizes, first_tile, nothing = scope.table, scope.sizes, start == 0, cuint(0)
-        key_count, first_row = min(keys, scope.last_key - start), thread.first_row
-        first_position = cint(sizes.q_offset + tile.first_query)
-        known = key_count if embeds_keys and first_position == 0 else nothing  # rows whose positions are those of K
-        other, dim = thread.column, thread.copied_dim
-        while other < width and dim < sizes.embedded_dim:
-            now = next_values
-            next_dim = dim + sharers * span
+        table, sizes, key_count, query_count = scope.table, scope.sizes, cuint(0), cuint(0)
+        if embeds_keys:
+            key_count = min(keys, scope.last_key - start)
+        if start == 0:
+            query_count = tile.query_count
+        first_position, column, dim = cint(sizes.q_offset + tile.first_query), thread.column, thread.copied_dim
+        while column < width and dim < sizes.embedded_dim:
+            now, next_dim = next_values, dim + sharers * span
             if next_dim < sizes.embedded_dim:
                 next_values = per_dim(table, next_dim)
-            if embeds_keys:
-                key_values(values, table, cint(start), key_count, nothing, first_row, dim, now, sizes.hdim)
-            if embeds_query and first_tile:
-                query_values(values, table, first_position, tile.query_count, known, first_row, dim, now, sizes.hdim)
+            for i in range(passes):
+                row, k, q = thread.first_row + i * rows_per_pass, 8 * i, 8 * i + 4
+                if row < key_count:
+                    s, t, u, v = per_position(table, cint(start + row), dim, now, sizes.hdim)
+                    values[k], values[k + 1], values[k + 2], values[k + 3] = s, t, u, v
+                if row < query_count:
+                    if first_position == 0 and row < key_count:
+                        s, t, u, v = values[k], values[k + 1], values[k + 2], values[k + 3]
+                    else:
+                        s, t, u, v = per_position(table, first_position + cint(row), dim, now, sizes.hdim)
+                    values[q], values[q + 1], values[q + 2], values[q + 3] = s, t, u, v
             cp_async_wait()  # waits in the first iteration only
-            if embeds_keys:
-                embed_keys(shared, values, key_count, first_row, other)
-            if embeds_query and first_tile:
-                embed_query(shared, values, tile.query_count, first_row, other)
-            other = other + sharers * GROUP
-            dim = next_dim
+            for i in range(passes):
+                row = thread.first_row + i * rows_per_pass
+                if row < key_count:
+                    embed_four(shared, keys_at + row * stride + column, values, 8 * i)
+                if row < query_count:
+                    embed_four(shared, query_at + row * stride + column, values, 8 * i + 4)
+            column, dim = column + sharers * GROUP, next_dim
 
     return embed_tile
 
