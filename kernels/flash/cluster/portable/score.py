@@ -9,7 +9,7 @@ from ....device.cint import cint
 from ....device.cuint import cuint
 from ....device.loop import repeat
 from ....device.reduce import FULL_MASK
-from ....device.vector import advance, ld4, make_float4, st2, st4
+from ....device.vector import advance, ld4, make_float4, st4
 from ..embedding import Embedding, loader_of
 from .shape import Shape
 
@@ -99,29 +99,6 @@ def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
     return repeat(load_quad, passes), repeat(place_quad, passes)
 
 
-def scores_sink(shape: Shape) -> Any:
-    """A device function that stores a thread's sums in the tile of scores."""
-    queries, each, scores_at, stride = shape.queries, shape.each, shape.layout["scores"], shape.stride
-    own = queries * each // shape.lanes  # scores that a thread ends up with
-    together = min(own, each, 4)  # adjacent scores
-
-    @cuda.jit(device=True)
-    def store_scores(shared, sums_of, thread):
-        for i in range(own // together):
-            index = thread.member * own + i * together
-            row = thread.part * queries + index // each
-            at = scores_at + row * stride + thread.first_key + index % each
-            j = i * together
-            if together == 4:
-                st4(shared, at, make_float4(sums_of[j], sums_of[j + 1], sums_of[j + 2], sums_of[j + 3]))
-            elif together == 2:
-                st2(shared, at, sums_of[j], sums_of[j + 1])
-            else:
-                shared[at] = sums_of[i]
-
-    return store_scores
-
-
 def scores_of(shape: Shape, embedding: Embedding, load_query: Any, place_query: Any) -> tuple[Any, Any]:
     """load_keys: the first values of a stream of keys; score(...) -> the buffer of the queries' slice: the scores of a
     tile of keys, to shared memory.
@@ -129,16 +106,15 @@ def scores_of(shape: Shape, embedding: Embedding, load_query: Any, place_query: 
     queries, hdim, each, keys, step = shape.queries, shape.hdim, shape.each, shape.keys, shape.step
     width, staged, query_at, ahead = shape.width, shape.slice, shape.layout["query"], shape.ahead
     sliced, sums, key_floats, query_floats = staged < width, queries * each, 4 * each, shape.query_floats
-    embeds_keys, per_dim, per_position = embedding.keys, embedding.per_dim, embedding.per_position
-    apply, store_scores = embedding.apply, scores_sink(shape)
-    load_keys = rows_loader(each, loader_of(embedding.half_split), hdim)
+    scores_at, stride, own = shape.layout["scores"], shape.stride, sums // shape.lanes  # scores of a thread
+    per_dim, per_position, apply = embedding.per_dim, embedding.per_position, embedding.apply
+    embeds_keys, load_keys = embedding.keys, rows_loader(each, loader_of(embedding.half_split), hdim)
 
     @cuda.jit(device=True)
     def embed_key(i, values, scope, first, dim, dim_values):
         position = cint(min(first + i, scope.last_key - 1))
         s, t, u, v = per_position(scope.table, position, dim, dim_values, hdim)
-        x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
-        x = apply(x, s, t, u, v)
+        x = apply(make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]), s, t, u, v)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
@@ -194,7 +170,10 @@ def scores_of(shape: Shape, embedding: Embedding, load_query: Any, place_query: 
         reduce(sums_of, thread.lane_id)
         if not sliced:
             cuda.syncthreads()
-        store_scores(shared, sums_of, thread)
+        for i in range(own):
+            index = thread.member * own + i
+            at = scores_at + (thread.part * queries + index // each) * stride + thread.first_key + index % each
+            shared[at] = sums_of[i]
         return buffer
 
     return load_keys, score
