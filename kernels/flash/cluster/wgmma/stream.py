@@ -59,7 +59,8 @@ def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Pha
         query = cuda.local.array(query_floats, float32)
         query_dims = cuda.local.array(query_dim_floats, float32)
         key_dims = cuda.local.array(key_dim_floats, float32)
-        copy_chunk(shared, cuint(0), cuint(0), chunks, keys, values, tile, thread, sizes)
+        copy_keys(shared, keys, Slice(tile.first_dim, cuint(0)), thread, sizes)
+        cp_async_commit()
         load_query(query, queries, thread, tile.first_dim, sizes)
         copy_chunk(shared, cuint(1), cuint(chunk_floats), chunks, keys, values, tile, thread, sizes)
         start_exchange(shared, tile.rank, thread.tid == last_thread)
@@ -105,7 +106,9 @@ def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Pha
             store_output(shared, output, results, thread, dims, sizes)
             if chunk + 2 < 2 * chunks:
                 cuda.syncthreads()
-            copy_chunk(shared, chunk + 2, dims.buffer, chunks, keys, values, tile, thread, sizes)
+                ahead_dim = dims.first_dim + 2 * chunk_span
+                copy_values(shared, values, Slice(ahead_dim, dims.buffer), thread, sizes)
+            cp_async_commit()
             dims, chunk = Slice(dims.first_dim + chunk_span, chunk_floats - dims.buffer), chunk + 1
 
     attention.__name__ = attention.__qualname__ = name
