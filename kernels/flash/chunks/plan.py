@@ -18,7 +18,7 @@ MOST_DIMS, DIMS_STEP = 320, 32
 LEAST_SPLITS, LEAST_CHUNK_KEYS, LEAST_RATIO = 4, 512, 8  # that pay; the last is keys by queries
 THREADS = 256  # that keep an SM busy
 KEY_COST = 16  # of a key that a tile reads and rotates, in rows
-STARTED, ROW, WIDE = 15_600, 1 / 60, 1.25  # cycles: of both launches; of a row and a dim of a key; above 128 dims
+STARTED, ROW, WIDE = 15_600, 1 / 60, 1.4  # cycles: of both launches; of a row and a dim of a key; above 128 dims
 SINCE = (8, 6)  # min.xorsign.abs, with TF32 and cp.async
 
 
