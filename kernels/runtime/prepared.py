@@ -16,7 +16,7 @@ from . import compile as compiler
 
 PACKAGE = __name__.split(".")[0]
 WORD = 8  # bytes of an address
-C_FORMATS = {"uint32": "I", "int32": "i", "cint": "i", "cuint": "I", "float32": "f", "uint64": "Q"}  # of struct, natively aligned
+C_FORMATS = {"uint32": "I", "int32": "i", "cint": "i", "cuint": "I", "float32": "f", "uint64": "Q"}  # of struct
 MAP = f"{MAP_BYTES}s"  # a tensor map, by value
 TENSORS = ("q", "k", "v", "out")
 MOVING = (*TENSORS, "lengths", "part", "totals", "k_rotated")  # addresses that differ between calls else alike
