@@ -22,7 +22,7 @@ class Embedding:
         per_position(table, position, dim, dim_values, hdim) -> (s, t, u, v): the values for one position
         apply(x, s, t, u, v) -> Float4: the embedded dims
         bias(table, head, distance) -> float32: the bias of a scaled score; `distance` is the position of the query
-            minus that of the key, and `head` counts through the batch
+            minus that of the key, also of rows and keys that there are not; `head` counts through the batch
         table_of_batch(table, batch) -> table: the table of one sequence of the batch; None if all sequences share it
 
     Pairs are dims (2 j, 2 j + 1) or, with `half_split`, (j, j + half of the embedded dims). Half-split dims come to

@@ -48,7 +48,8 @@ def exchange(shape: Any, weight_floats: int) -> Exchange:
     """The exchange of a kernel; a row of weights has `weight_floats` float32."""
     cluster, queries, rows, keys, parts = shape.cluster, shape.queries, shape.rows, shape.keys, shape.parts
     parts_at, parts_arrived = shape.layout["parts"], shape.layout["arrived"]
-    weights_arrived, row_bytes, weights_bytes = parts_arrived + BARRIER, 4 * parts * keys, 4 * queries * weight_floats
+    weights_arrived, row_bytes = parts_arrived + BARRIER, 4 * parts * keys
+    weights_bytes = 4 * queries * (weight_floats + 2)  # with the factors
     send_part, send_weight = sender(cluster, parts_arrived), sender(cluster, weights_arrived)
 
     @cuda.jit(device=True)
@@ -66,7 +67,7 @@ def exchange(shape: Any, weight_floats: int) -> Exchange:
             cuda.syncwarp()  # the warp as a whole may initialise them, as racecheck sees it
             if first:
                 expect_scores(shared, rank)
-                barrier_expect(shared, weights_arrived, weights_bytes + 8 * queries)
+                barrier_expect(shared, weights_arrived, weights_bytes)
             cluster_start()
 
     @cuda.jit(device=True)
@@ -108,6 +109,6 @@ def exchange(shape: Any, weight_floats: int) -> Exchange:
         if cluster > 1:
             barrier_wait(shared, weights_arrived, phase)
             if tid == 0 and more:
-                barrier_expect(shared, weights_arrived, weights_bytes + 8 * queries)
+                barrier_expect(shared, weights_arrived, weights_bytes)
 
     return Exchange(start, send_scores, await_scores, load_scores, send_weights, send_weight, await_weights)
