@@ -44,7 +44,7 @@ def thread_of(shape: Shape) -> Any:
 def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
     """A device function that adds a warpgroup's part of a tile's scores, of its groups of dims; it embeds the keys."""
     warpgroups, groups, span = shape.warpgroups, shape.groups, GROUP * shape.cluster
-    embeds_keys, products = embedding.keys, shape.queries
+    embeds_keys, products, steps = embedding.keys, shape.queries, -(-groups // warpgroups)
     whole = groups % warpgroups == 0
     ahead = whole and shape.blocks == 1  # it takes registers
     load_keys, split_keys, start, finish = scores_by_products(shape)
@@ -70,17 +70,15 @@ def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
             if ahead and step > 0:
                 finish(scores, new)
             start(shared, new, a, al, group)
-            if not ahead:
+            if not ahead or step == steps - 1:
                 finish(scores, new)
 
-    add_groups = repeat(add_group, -(-groups // warpgroups))
+    add_groups = repeat(add_group, steps)
 
     @cuda.jit(device=True)
     def add_scores(shared, scores, dim_values, scope, thread, dims, start_key):
         new = cuda.local.array(products, float32)
         add_groups(shared, scores, new, dim_values, scope, thread, dims, start_key)
-        if ahead:
-            finish(scores, new)
 
     return add_scores
 
