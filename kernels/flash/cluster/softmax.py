@@ -87,6 +87,53 @@ def inverse_of(row_sum):
     return float32(0.0) if row_sum == float32(0.0) else near
 
 
+def masker(shape: Any, embedding: Embedding) -> Any:
+    """A device function that biases and masks a lane's scores of a row, and returns their maximum."""
+    per_lane, lane_step, key_step = shape.keys_per_lane, shape.lane_step, shape.key_step
+    tile_keys, bias = shape.keys, embedding.bias
+
+    @cuda.jit(device=True)
+    def mask_row(s, at, tile, scope, row, lane_id, start):
+        """Minus infinity where the row does not see the key."""
+        position, visible = scope.sizes.q_offset + tile.first_query + row, scope.last_key
+        if scope.sizes.causal != 0:
+            visible = min(visible, position + 1)
+        row_max = NEGATIVE_INFINITY
+        for n in range(per_lane):
+            own_key = lane_id * lane_step + key_step * n
+            key = start + own_key
+            if bias is not None:
+                s[at + n] += bias(scope.table, tile.bias_head, cint(position - key))
+            if own_key >= tile_keys or key >= visible:
+                s[at + n] = NEGATIVE_INFINITY
+            row_max = max(row_max, s[at + n])
+        return row_max
+
+    return mask_row
+
+
+def sums_over_lanes(per_warp: int, tile_keys: int) -> tuple[Any, Any]:
+    """Device functions sum_lanes(rows, which) and raise_ceiling(rows), for the rows of a warp."""
+
+    @cuda.jit(device=True)
+    def sum_lanes(rows, which):
+        for bit in range(5):
+            for i in range(per_warp):
+                rows[which, i] += cuda.shfl_xor_sync(FULL_MASK, rows[which, i], 16 >> bit)
+
+    @cuda.jit(device=True)
+    def raise_ceiling(rows):
+        """The largest weight that keys of the next tile may have, from the row sums so far."""
+        for i in range(per_warp):
+            rows[CHANGE, i] = rows[ROW_SUM, i]
+        sum_lanes(rows, CHANGE)
+        for i in range(per_warp):
+            beside = weight_ceiling(over_power(rows[CHANGE, i], rows[CEILING, i]), float32(tile_keys))
+            rows[CEILING, i], rows[CHANGE, i] = beside, over_power(beside, rows[CEILING, i])
+
+    return sum_lanes, raise_ceiling
+
+
 def softmax_of(
     shape: Any, embedding: Embedding, adapts: bool, load_scores: Any, send_row: Any, send_factors: Any
 ) -> tuple[Any, Any]:
@@ -102,10 +149,10 @@ def softmax_of(
     ceiling of the weights follows the row sum, and what the sum's rounding lost is kept.
     """
     cluster, queries, rows_of_block, tile_keys = shape.cluster, shape.queries, shape.rows, shape.keys
-    per_lane, lane_step, key_step, bias = shape.keys_per_lane, shape.lane_step, shape.key_step, embedding.bias
     rescale_at, warps, per_warp = shape.layout["rescale"], shape.threads // 32, shape.rows_of_warp
     all_rows, splits = cluster * rows_of_block == queries and rows_of_block % warps == 0, shape.splits
-    lane_scores = per_warp * per_lane
+    per_lane, lane_scores = shape.keys_per_lane, per_warp * shape.keys_per_lane
+    mask_row, (sum_lanes, raise_ceiling) = masker(shape, embedding), sums_over_lanes(per_warp, tile_keys)
 
     @cuda.jit(device=True)
     def begin(rows, seq_k):
@@ -123,23 +170,6 @@ def softmax_of(
         return own, row, all_rows or (own < rows_of_block and row < queries)
 
     @cuda.jit(device=True)
-    def mask_row(s, at, tile, scope, row, lane_id, start):
-        """Add the bias to a lane's scores; minus infinity where the row does not see the key. Returns their maximum."""
-        position, visible = scope.sizes.q_offset + tile.first_query + row, scope.last_key
-        if scope.sizes.causal != 0:
-            visible = min(visible, position + 1)
-        row_max = NEGATIVE_INFINITY
-        for n in range(per_lane):
-            own_key = lane_id * lane_step + key_step * n
-            key = start + own_key
-            if bias is not None:
-                s[at + n] += bias(scope.table, tile.bias_head, cint(position - key))
-            if own_key >= tile_keys or key >= visible:
-                s[at + n] = NEGATIVE_INFINITY
-            row_max = max(row_max, s[at + n])
-        return row_max
-
-    @cuda.jit(device=True)
     def add_row(rows, i, correction, tile_sum):
         """Add the sum of a tile to that of a row. Returns what rescales the output."""
         if adapts:
@@ -148,12 +178,6 @@ def softmax_of(
         else:
             rows[ROW_SUM, i] = correction * rows[ROW_SUM, i] + tile_sum
         return correction
-
-    @cuda.jit(device=True)
-    def sum_lanes(rows, which):
-        for bit in range(5):
-            for i in range(per_warp):
-                rows[which, i] += cuda.shfl_xor_sync(FULL_MASK, rows[which, i], 16 >> bit)
 
     @cuda.jit(device=True)
     def finish(rows, tile, scope, thread):
@@ -167,16 +191,6 @@ def softmax_of(
                 rows[ROW_SUM, i] = float32(1.0)
             else:
                 rows[ROW_SUM, i] = inverse_of(rows[ROW_SUM, i])
-
-    @cuda.jit(device=True)
-    def raise_ceiling(rows):
-        """The largest weight that keys of the next tile may have, from the row sums so far."""
-        for i in range(per_warp):
-            rows[CHANGE, i] = rows[ROW_SUM, i]
-        sum_lanes(rows, CHANGE)
-        for i in range(per_warp):
-            beside = weight_ceiling(over_power(rows[CHANGE, i], rows[CEILING, i]), float32(tile_keys))
-            rows[CEILING, i], rows[CHANGE, i] = beside, over_power(beside, rows[CEILING, i])
 
     @cuda.jit(device=True)
     def weigh(shared, rows, tile, scope, thread, start, more):
