@@ -154,7 +154,12 @@ def output_by_products(shape: Shape) -> Any:
                 totals, at = acc, first
                 rescale(acc, acc, first, shared, member)
             new = cuda.local.array(queries, float32)
-            add_steps(shared, buffer, totals, new, at, panel * panel_dims + thread.dim, member)
+            column = panel * panel_dims + thread.dim
+            if ahead:
+                add_steps(shared, buffer, totals, new, at, column, member)
+            else:  # no more registers than a step takes
+                for step in range(steps):
+                    add_step(step, shared, buffer, totals, new, at, column, member)
             if per_tile_accumulator:
                 rescale(acc, totals, first, shared, member)
 

@@ -46,6 +46,12 @@ def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Pha
             copy_values(shared, values, Slice(first_dim, buffer), thread, sizes)
         cp_async_commit()
 
+    @cuda.jit(device=True)
+    def stage_chunk(shared, query, tile, scope, thread, first_dim):
+        query_dims = cuda.local.array(query_dim_floats, float32)  # here, so that no chunk keeps another's registers
+        load_query_dims(query_dims, scope, thread, first_dim)
+        stage_query(shared, query, query_dims, tile, scope, thread, first_dim)
+
     def attention(q, k, v, out, table, parts, sizes):
         shared = cuda.shared.array(0, float32, ALIGNMENT)
         tile, scope, queries, keys, values, results = block(q, k, v, out, table, parts, sizes)
@@ -57,7 +63,6 @@ def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Pha
             wait_for_launch()
         chunks = (sizes.hdim + chunk_span - 1) // chunk_span
         query = cuda.local.array(query_floats, float32)
-        query_dims = cuda.local.array(query_dim_floats, float32)
         key_dims = cuda.local.array(key_dim_floats, float32)
         copy_keys(shared, keys, Slice(tile.first_dim, cuint(0)), thread, sizes)
         cp_async_commit()
@@ -70,8 +75,7 @@ def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Pha
             scores[i] = float32(0.0)
         dims, chunk = Slice(tile.first_dim, cuint(0)), cuint(0)
         while chunk < chunks:
-            load_query_dims(query_dims, scope, thread, dims.first_dim)
-            stage_query(shared, query, query_dims, tile, scope, thread, dims.first_dim)
+            stage_chunk(shared, query, tile, scope, thread, dims.first_dim)
             cp_async_wait_but_one()
             cuda.syncthreads()
             fence_products()
