@@ -32,7 +32,7 @@ from .tiles import (
 )
 
 LANES, SHARES = 16, 8  # threads of a block: four dims each, by splits
-IN_FLIGHT = 8  # partial results that a thread asks for at a time
+IN_FLIGHT = 4  # partial results that a thread asks for at a time
 STATE = 8  # floats from one thread's state in shared memory to the next: four outputs, row max and row sum
 NAMES = ("part", "totals", "out", "out_batch", "out_head", "out_row", "heads", "seq_q", "hdim", "rows", "splits")
 
