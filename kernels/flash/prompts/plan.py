@@ -20,10 +20,10 @@ MOST_KEY_DIMS = 1 << 17  # keys by dims that mma.sync takes
 
 def require_prompt(request: Request) -> None:
     """Raises: Unsupported for what no kernel of prompts takes."""
+    require(request.problem.cache == "none", "cache", request.problem.cache, "none")
     request.require(" in half precision", DIMS_STEP, MOST_DIMS, 8)
     require(request.problem.dtype in ("float16", "bfloat16"), "dtype", request.problem.dtype, "float16 or bfloat16")
     require_half(request.target)
-    require(request.problem.cache == "none", "cache", request.problem.cache, "none")
 
 
 def shape_of(dtype: str, hdim: int, seq_k: int, embedding: str, half_split: bool, target: str) -> PromptShape:
