@@ -37,14 +37,12 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
 
 
 @finding("decode-hybrid", """A hybrid rotates Q inside attention, and one query is next to nothing. It does save a
-launch: with 128 dims and the same attention it is up to {most:faster} faster than separate kernels, but a little slower
-with many heads and keys. So the guess is [right in direction](claims.html#C-28).""")
+launch: with 128 dims and the same attention it is faster than separate kernels at each of our shapes, by up to
+{most:faster}. So the guess is [right in direction](claims.html#C-28).""")
 def hybrid(e: Evidence) -> Says:
     shapes = [Problem("rope", 1, n, n, seq_q, seq_k, 128, rotated) for n, seq_q, seq_k, rotated in DECODING]
     gain = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=shapes)
-    return numbers(most=gain.fastest), checks(
-        faster(gain.fastest), gain.slowest < 1
-    )
+    return numbers(most=gain.fastest), checks(gain > 1)
 
 
 @finding("decode-free", """With {keys:,} keys in float32 the rotation adds nothing to the time. In float16, where there
