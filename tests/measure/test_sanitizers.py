@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
 from analysis.errors import REFUSED, MeasureError
+from analysis.evidence.current import current
 from analysis.measure import sanitize
 from analysis.measure.sanitize import Told, row_of
-from analysis.record import rows
-from analysis.record.files import known_gpus
+from analysis.record import records
+from analysis.record.files import REFERENCE, known_gpus
 from kernels import VERSIONS
 from kernels.checking.check import OWN
 from kernels.runtime.compile import entry_name
@@ -23,14 +23,11 @@ RACES = next(version.id for version in OWN if "race" in sanitize.declared(versio
 CLEAN = next(version.id for version in OWN if not sanitize.declared(version.id))
 
 
-UNEXPLAINED = {"rope_v8", "rope_v8_mma", "rope_hybrid_v8", "sinusoidal_v6"}  # races that the emulator does not find
-
-
-def test_a_recorded_finding_is_declared_or_known_to_be_unexplained() -> None:
-    frame = pd.concat([rows(card, "sanitizers") for card in known_gpus()])
-    undeclared = frame[~frame["expected"].astype(bool)]
-    assert frame["version"].nunique() > 90
-    assert set(undeclared["version"]) == UNEXPLAINED and set(undeclared["finding"]) == {"race"}
+def test_what_tools_find_in_todays_kernels_is_declared() -> None:
+    for card in known_gpus():
+        found = current(records(card, "sanitizers"))
+        assert not [row["version"] for row in found if not row["expected"]]
+    assert len({row["version"] for row in current(records(REFERENCE, "sanitizers"))}) > 90
 
 
 def test_what_is_known_has_what_tools_must_find_on_every_gpu() -> None:
