@@ -73,9 +73,7 @@ def decode_time(e: Evidence) -> Plot | Missing:
     frame = pd.DataFrame(rows, columns=["dtype", "series", "version", "keys", "us", "low", "high"])
     ceilings = e.gpu["ceilings"]
     size = frame["dtype"].map({"float32": 4, "float16": 2})
-    frame["reading_us"] = (
-        ceilings["empty_kernel_us"] + 2 * size * 8 * 128 * frame["keys"] / ceilings["read_gb_s"] / 1e3
-    )
+    frame["reading_us"] = ceilings["empty_kernel_us"] + 2 * size * 8 * 128 * frame["keys"] / ceilings["read_gb_s"] / 1e3
     title = "Rotating raw keys is nearly free in float32, cheap in float16"
     with canvas(title, rows=3, height=7, width=NARROW, sharex=True, height_ratios=(3, 4, 2)) as (figure, axes):
         for axis, dtype in zip(axes, DTYPES):

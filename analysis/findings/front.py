@@ -14,17 +14,26 @@ from .v8 import FULL, HYBRID, over
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
-@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where both load four floats, the fused
-V5 takes {v5:slower} longer. The authors' own times agree.""")
+@finding(
+    "front-loads",
+    """**[The sinusoidal 2x was four floats.](loads.html)** Where both load four floats, the fused
+V5 takes {v5:slower} longer. The authors' own times agree.""",
+)
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
     return numbers(v5=v5.at(MAIN.hdim)), checks(
-        not_faster(v5), slower(v5.at(MAIN.hdim)), faster(scalar), slower(own(V5, FLOAT4).at(2048, 4096)),
+        not_faster(v5),
+        slower(v5.at(MAIN.hdim)),
+        faster(scalar),
+        slower(own(V5, FLOAT4).at(2048, 4096)),
     )
 
 
-@finding("front-wave", """**[On our cards RoPE's V7 wins by a wave.](wave.html)** Where its blocks need fewer rounds, or
-*waves*, it is up to {v7:.1} as fast. Elsewhere it loses or is about level.""")
+@finding(
+    "front-wave",
+    """**[On our cards RoPE's V7 wins by a wave.](wave.html)** Where its blocks need fewer rounds, or
+*waves*, it is up to {v7:.1} as fast. Elsewhere it loses or is about level.""",
+)
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
     return numbers(v7=times(won.fastest)), checks(
@@ -34,8 +43,11 @@ def wave(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("front-v8", """**[RoPE can be fused.](v8.html)** In V8, our kernel, a group of blocks splits the head dim. It
-is {fused:.1} as fast as separate kernels with the same attention; less if all dims are rotated.""")
+@finding(
+    "front-v8",
+    """**[RoPE can be fused.](v8.html)** In V8, our kernel, a group of blocks splits the head dim. It
+is {fused:.1} as fast as separate kernels with the same attention; less if all dims are rotated.""",
+)
 def v8(e: Evidence) -> Says:
     fused, hybrid = over(e, SEPARATE_V8, MAIN), over(e, HYBRID, MAIN)
     full = e.speedup(FULL, over=SEPARATE_V8, study="beyond", hdim=MAIN.hdim, heads=MAIN.heads, rotary="full")
@@ -44,8 +56,11 @@ def v8(e: Evidence) -> Says:
     )
 
 
-@finding("front-sure", """**[How sure?](method.html)** The ratios above are known to within {half}. Not measured: the
-authors' card. The shapes are theirs: few tokens, huge heads.""")
+@finding(
+    "front-sure",
+    """**[How sure?](method.html)** The ratios above are known to within {half}. Not measured: the
+authors' card. The shapes are theirs: few tokens, huge heads.""",
+)
 def sure(e: Evidence) -> Says:
     gains = [e.speedup(name, over=base, hdim=DIMS) for name, base in ((V5, FLOAT4), (V5, SCALAR), (V7, SEPARATE))]
     half = 100 * median(one.high / one.value - 1 for gain in gains for one in gain.values() if one.known)
