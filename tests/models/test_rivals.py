@@ -72,7 +72,7 @@ def test_what_is_said_of_the_fastest_peer_is_what_was_recorded() -> None:
         low, high = math.inf, math.inf
         for study, run in latest.items():
             medians = mine[(mine["study"] == study) & (mine["run"] == run)].pivot_table(
-                "median_us", "process", "version", "median"
+                "median_us", "process", "version", "last"  # a repeat counts, not what it repeats
             )
             if ours in medians:
                 over = medians[[name for name in medians if VERSIONS[name].is_peer]].div(medians[ours], axis=0)
