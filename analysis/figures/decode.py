@@ -100,8 +100,8 @@ def decode_time(e: Evidence) -> Plot | Missing:
         "decode-time",
         figure,
         "One query, 32 heads on 8 of K and V, head dim 128, on the GPU alone; K and V are read from memory, not from "
-        "L2. Upper panels: time over that of an empty launch and of the bytes of K and V, at the rate of a kernel that "
-        f"only reads. Raw keys are rotated in the call, rotated keys were rotated before it.{_left_out(e)}",
+        "L2. Upper panels: time divided by that of an empty launch plus that of reading K and V at full "
+        f"speed. Raw keys are rotated in the call, rotated keys were rotated before it.{_left_out(e)}",
         "Lines of time over that of reading K and V, by the number of keys, in float32 and in float16. Ours comes down "
         "to it with more keys; PyTorch lies several times above. In float16 FlashInfer comes near ours with rotated "
         "keys, and stays well above with raw ones. Below, what rotating adds, in percent: little in float32, and less "

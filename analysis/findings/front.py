@@ -17,7 +17,7 @@ SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 @finding(
     "front-loads",
     """**[The sinusoidal 2x was four floats.](loads.html)** Where both load four floats, the fused
-V5 takes {v5:slower} longer. The authors' own times agree.""",
+V5 takes {v5:slower} longer. By the authors' own times it is slower, too.""",
 )
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
@@ -31,8 +31,8 @@ def loads(e: Evidence) -> Says:
 
 @finding(
     "front-wave",
-    """**[On our cards RoPE's V7 wins by a wave.](wave.html)** Where its blocks need fewer rounds, or
-*waves*, it is up to {v7:.1} as fast. Elsewhere it loses or is about level.""",
+    """**[V7's win was a wave.](wave.html)** On our cards it wins only where its blocks need a round, or
+*wave*, fewer than the others' do. There it is up to {v7:.1} as fast.""",
 )
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
@@ -46,7 +46,7 @@ def wave(e: Evidence) -> Says:
 @finding(
     "front-v8",
     """**[RoPE can be fused.](v8.html)** In V8, our kernel, a group of blocks splits the head dim. It
-is {fused:.1} as fast as separate kernels with the same attention; less if all dims are rotated.""",
+is {fused:.1} as fast as separate kernels with the same attention. If all dims are rotated, it gains less.""",
 )
 def v8(e: Evidence) -> Says:
     fused, hybrid = over(e, SEPARATE_V8, MAIN), over(e, HYBRID, MAIN)

@@ -85,8 +85,8 @@ def once(e: Evidence) -> Says:
     "loads-hybrid",
     """Here it is {gain:.1} as fast as the separate kernels. It is even {plain:faster} faster than
 attention with *no* embedding, and an embedding cannot cost less than nothing. So the lead is not from fusing. It comes
-from the loop, which reads the query from shared memory and is unrolled further. Unroll a copy in CUDA C++ less, still
-fused, and {share} of the lead is gone.""",
+from the loop, which reads the query from shared memory and is unrolled further. We unrolled a copy in CUDA C++
+less, just as fused, and {share} of its lead was gone.""",
 )
 def hybrid(e: Evidence) -> Says:
     gain, plain = e.speedup(HYBRID, over=FLOAT4, hdim=DIMS), across(e, HYBRID, PLAIN, hdim=(2048, 4096, 8192))

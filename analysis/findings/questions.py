@@ -36,7 +36,7 @@ def rules(e: Evidence) -> Says:
     "question-rotation",
     """**Mostly not.** V1 loses by its table loads: without them, every rotation kept, it is
 no slower than separate kernels. Without rotating K, V3 closes {v3} of its gap to these. V2, which then computes no
-angles either, closes {v2}. To V6 threads without a key cost more: with all at the scores it closes {threads}, and
+angles either, closes {v2}. V6 loses more by threads that have no key: with all at the scores it closes {threads}, and
 without rotating K {rotation}.""",
 )
 def rotation(e: Evidence) -> Says:

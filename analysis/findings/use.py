@@ -59,8 +59,11 @@ def overhead(e: Evidence) -> Says:
     )
 
 
-@finding("use-problems", """In {calls:,} random calls, some with values over six decades, none broke this rule. The float32
-kernels changed after these calls; they pass all other checks.""")
+@finding(
+    "use-problems",
+    """In {calls:,} random calls, some with values over six decades, none broke this rule. The float32
+kernels changed after these calls; they pass all other checks.""",
+)
 def problems(e: Evidence) -> Says:
     rows = op_rows(e, "op_problems", "op_problems")
     large = any(row["inputs"] == "large" for row in rows)

@@ -56,8 +56,8 @@ def fit(e: Evidence) -> Says:
 
 @finding(
     "wave-step",
-    """With the one head more that brings a second wave, separate kernels take {separate:.1} as long.
-V7, still in its first wave, takes {v7:faster} longer.""",
+    """Add one head, and separate kernels start a second wave: they take {separate:.1} as long. V7, still in
+its first, takes {v7:faster} longer.""",
 )
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
@@ -81,8 +81,8 @@ def test(e: Evidence) -> Says:
 
 @finding(
     "wave-alone",
-    """At *their load* all of V7, with its rotations, is {alone:.1} as fast as the attention of the
-other path alone.""",
+    """At *their load* all of V7, both launches included, is {alone:.1} as fast as the separate path's
+attention kernel on its own.""",
 )
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
