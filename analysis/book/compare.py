@@ -50,7 +50,7 @@ RUN = {  # columns of a run, with their words
     "power_limit_w": "power limit, W",
     "commit": "commit",
 }
-CHANGED, THROTTLED = "versions changed since", "throttling seen"
+CHANGED, THROTTLED = "of their versions, changed since", "throttling seen"
 FASTER, SLOWER, TIES, OPEN_SIDE = "faster", "slower", "tie", "cannot tell"
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 

@@ -13,33 +13,24 @@ HDIM = 2048
 DIMS = (512, 2048, 4096, 8192)  # of the documents
 
 
-@finding(
-    "attention-shuffles",
-    """A block reduces rarely and multiplies often, so at most {most:faster} is gained. And
+@finding("attention-shuffles", """A block reduces rarely and multiplies often, so at most {most:faster} is gained. And
 the store that shares the result is missing: each warp then scales its keys by its own maximum and sum, and the result
-is wrong where several warps have keys.""",
-)
+is wrong where several warps have keys.""")
 def shuffles(e: Evidence) -> Says:
     gain, wrong = e.speedup(BASE, over="attention_atomics", hdim=DIMS), e.status(BASE, "wrong", hdim=(512, HDIM))
     return numbers(most=gain.fastest), checks(of_values(not_slower(gain)), gain < 1.25, wrong > 0.5)
 
 
-@finding(
-    "attention-float4",
-    """A load uses half of its sector of memory, where a single float uses an eighth. The
-reverse test agrees: with scalar loads the online kernel, further down, takes {scalar:.1} as long.""",
-)
+@finding("attention-float4", """A load uses half of its sector of memory, where a single float uses an eighth. The
+reverse test agrees: with scalar loads the online kernel, further down, takes {scalar:.1} as long.""")
 def float4(e: Evidence) -> Says:
     two_pass, scalar = e.speedup(TWO_PASS, over=BASE, hdim=DIMS), e.speedup(FIXED, "attention_online_scalar", hdim=DIMS)
     return numbers(scalar=times(scalar.at(HDIM))), checks(faster(two_pass), faster(scalar))
 
 
-@finding(
-    "attention-online",
-    """Its loads win, not online softmax: with scalar loads it is no faster than the baseline,
+@finding("attention-online", """Its loads win, not online softmax: with scalar loads it is no faster than the baseline,
 and at the documents' shapes all keys are in a single tile. At *their load* it takes {loaded:slower} longer than the
-two-pass kernel with float4, since an SM holds fewer of its blocks and the last ones wait.""",
-)
+two-pass kernel with float4, since an SM holds fewer of its blocks and the last ones wait.""")
 def online(e: Evidence) -> Says:
     scalar = e.speedup("attention_online_scalar", over=BASE, hdim=DIMS)
     fixed, tiles = e.speedup(FIXED, over=BASE, hdim=DIMS), [p.seq_k for p in e.study().problems("attention")]
@@ -50,36 +41,27 @@ def online(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "attention-register-tiling",
-    """A block writes only as many dims as fit at head dim 2048, so at larger ones it
+@finding("attention-register-tiling", """A block writes only as many dims as fit at head dim 2048, so at larger ones it
 gains by leaving out part of the output. At 2048 it is {middle:.1} as fast as the online kernel, with the same broken
-reductions.""",
-)
+reductions.""")
 def register_tiling(e: Evidence) -> Says:
     tiled = e.speedup("attention_register_tiling", over=ONLINE, hdim=DIMS)
     wrong = e.status("attention_register_tiling", "wrong", hdim=DIMS)
     return numbers(middle=times(tiled.at(HDIM))), checks(faster(tiled.at(HDIM, 4096, 8192)), wrong > 0.5)
 
 
-@finding(
-    "attention-tensor-cores",
-    """The queries of a block take turns: with a block for each query and nothing else
+@finding("attention-tensor-cores", """The queries of a block take turns: with a block for each query and nothing else
 changed the kernel is {one:.1} as fast. The conversions to half precision, which the documents blame, are not the cause:
-without them, with tiles of floats, it is slower still.""",
-)
+without them, with tiles of floats, it is slower still.""")
 def tensor_cores(e: Evidence) -> Says:
     lost = e.speedup(TENSOR_CORES, over=BASE, hdim=DIMS)
     one, floats = (e.speedup(f"{TENSOR_CORES}_{name}", over=TENSOR_CORES) for name in ("one_query", "float_tiles"))
     return numbers(one=times(one.at(HDIM))), checks(slower(lost), faster(one), slower(floats))
 
 
-@finding(
-    "attention-multi-query",
-    """It reads {bytes} of the baseline's bytes and takes longer, since few threads have a
+@finding("attention-multi-query", """It reads {bytes} of the baseline's bytes and takes longer, since few threads have a
 key and a block goes through its queries in turn. Each tile has a softmax of its own and their outputs are added up, so
-the result is wrong too.""",
-)
+the result is wrong too.""")
 def multi_query(e: Evidence) -> Says:
     name, fits, read = "attention_multi_query_227k", (512, HDIM, 4096), "global.read.sectors"
     multi, wrong = e.speedup(name, over=BASE, hdim=fits), e.status(name, "wrong", hdim=fits)
@@ -87,22 +69,16 @@ def multi_query(e: Evidence) -> Says:
     return numbers(bytes=moved.at(HDIM)), checks(slower(multi), moved < 1, wrong > 0.5)
 
 
-@finding(
-    "attention-async",
-    """In slices of dims two buffers fit, whatever the head dim. That does not pay: our version
-of it takes {sliced:.1} as long as the corrected online kernel.""",
-)
+@finding("attention-async", """In slices of dims two buffers fit, whatever the head dim. That does not pay: our version
+of it takes {sliced:.1} as long as the corrected online kernel.""")
 def in_slices(e: Evidence) -> Says:
     sliced = e.speedup("attention_async_sliced", over=FIXED, hdim=(512, HDIM, 4096))
     return numbers(sliced=times(1 / sliced.at(HDIM))), checks(slower(sliced))
 
 
-@finding(
-    "attention-idle",
-    """Most threads of a block own no key and wait until the scores are done. Where several
+@finding("attention-idle", """Most threads of a block own no key and wait until the scores are done. Where several
 threads share the dims of a key, the two-pass kernel with float4 is {many:.1} as fast for the same bytes. At head dim
-8192, where even fewer threads own a key, it is {few:.1} as fast.""",
-)
+8192, where even fewer threads own a key, it is {few:.1} as fast.""")
 def idle(e: Evidence) -> Says:
     busy = "attention_two_pass_all_warps"
     gain = e.speedup(busy, over=TWO_PASS, hdim=DIMS)

@@ -36,23 +36,17 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
     return Estimates(found, "×")
 
 
-@finding(
-    "decode-hybrid",
-    """A hybrid rotates Q inside attention, and one query is next to nothing. It does save a
+@finding("decode-hybrid", """A hybrid rotates Q inside attention, and one query is next to nothing. It does save a
 launch: with 128 dims and the same attention it is up to {most:faster} faster than separate kernels, and level
-with many heads and keys. So the guess is [right in direction](claims.html#C-28).""",
-)
+with many heads and keys. So the guess is [right in direction](claims.html#C-28).""")
 def hybrid(e: Evidence) -> Says:
     shapes = [Problem("rope", 1, n, n, seq_q, seq_k, 128, rotated) for n, seq_q, seq_k, rotated in DECODING]
     gain = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=shapes)
     return numbers(most=gain.fastest), checks(faster(gain.fastest), of_values(ties(gain.slowest)))
 
 
-@finding(
-    "decode-free",
-    """With {keys:,} keys in float32 the rotation adds nothing to the time. In float16, where there
-is half as much to read, it adds {half:slower}; with fewer keys it adds up to {most:slower}.""",
-)
+@finding("decode-free", """With {keys:,} keys in float32 the rotation adds nothing to the time. In float16, where there
+is half as much to read, it adds {half:slower}; with fewer keys it adds up to {most:slower}.""")
 def free(e: Evidence) -> Says:
     cost = rival(e, "float32", UNROTATED, False, (MANY, max(SWEPT)))
     half = rival(e, "float16", UNROTATED, False)
@@ -62,12 +56,9 @@ def free(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "decode-rivals",
-    """PyTorch, with RoPE and attention compiled as one graph, takes {narrow:.1} as long as ours
+@finding("decode-rivals", """PyTorch, with RoPE and attention compiled as one graph, takes {narrow:.1} as long as ours
 in float16. In float32 it takes {graph:.1} as long; with autotuning, which we timed with {few:,} keys, {tuned:.1} as
-long.""",
-)
+long.""")
 def rivals(e: Evidence) -> Says:
     graph, narrow = (rival(e, dtype, GRAPH[dtype], True) for dtype in ("float32", "float16"))
     tuned = rival(e, "float32", f"{GRAPH['float32']}_autotuned", True, (FEWER,))
@@ -75,12 +66,9 @@ def rivals(e: Evidence) -> Says:
     return numbers(**shown, few=FEWER), checks(faster(graph), faster(narrow), faster(tuned))
 
 
-@finding(
-    "decode-flashinfer",
-    """FlashInfer is made for such caches, and rotates raw keys as it reads them. But every
+@finding("decode-flashinfer", """FlashInfer is made for such caches, and rotates raw keys as it reads them. But every
 query head rotates them again, and that makes it {cost:.1} as slow as it is on rotated keys. In float16 it takes
-{raw:.1} as long as ours.""",
-)
+{raw:.1} as long as ours.""")
 def flashinfer(e: Evidence) -> Says:
     raw, plain = rival(e, "float16", FLASHINFER[0], True), rival(e, "float16", FLASHINFER[1], False)
     cost = raw.at(MANY) / plain.at(MANY)
@@ -90,11 +78,8 @@ def flashinfer(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "decode-error",
-    """At position {last:,} the relative error in float32 is still below a millionth. Most models
-take the angle as a float32 product of position and frequency, and come to {drift}.""",
-)
+@finding("decode-error", """At position {last:,} the relative error in float32 is still below a millionth. Most models
+take the angle as a float32 product of position and frequency, and come to {drift}.""")
 def error(e: Evidence) -> Says:
     far = step("float32", LONGEST, heads=4, kv_heads=1)
     ours, theirs = (e.relative_error(name, STUDY, problem=far) for name in (RAW, GRAPH["float32"]))

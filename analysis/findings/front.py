@@ -14,11 +14,8 @@ from .v8 import FULL, HYBRID, over
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
-@finding(
-    "front-loads",
-    """**[The sinusoidal 2x was four floats.](loads.html)** Where both load four floats, the fused
-V5 takes {v5:slower} longer. By the authors' own times it is slower, too.""",
-)
+@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where both load four floats, the fused
+V5 takes {v5:slower} longer. By the authors' own times it is slower, too.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
     return numbers(v5=v5.at(MAIN.hdim)), checks(
@@ -43,11 +40,8 @@ def wave(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding(
-    "front-v8",
-    """**[RoPE can be fused.](v8.html)** In V8, our kernel, a group of blocks splits the head dim. It
-is {fused:.1} as fast as separate kernels with the same attention. If all dims are rotated, it gains less.""",
-)
+@finding("front-v8", """**[RoPE can be fused.](v8.html)** In V8, our kernel, a group of blocks splits the head dim. It
+is {fused:.1} as fast as separate kernels with the same attention; less if all dims are rotated.""")
 def v8(e: Evidence) -> Says:
     fused, hybrid = over(e, SEPARATE_V8, MAIN), over(e, HYBRID, MAIN)
     full = e.speedup(FULL, over=SEPARATE_V8, study="beyond", hdim=MAIN.hdim, heads=MAIN.heads, rotary="full")
@@ -56,11 +50,8 @@ def v8(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "front-sure",
-    """**[How sure?](method.html)** The ratios above are known to within {half}. Not measured: the
-authors' card. The shapes are theirs: few tokens, huge heads.""",
-)
+@finding("front-sure", """**[How sure?](method.html)** The ratios above are known to within {half}. Not measured: the
+authors' card. The shapes are theirs: few tokens, huge heads.""")
 def sure(e: Evidence) -> Says:
     gains = [e.speedup(name, over=base, hdim=DIMS) for name, base in ((V5, FLOAT4), (V5, SCALAR), (V7, SEPARATE))]
     half = 100 * median(one.high / one.value - 1 for gain in gains for one in gain.values() if one.known)

@@ -83,11 +83,8 @@ def fastest_other(e: Evidence, problem: Problem, study: str, timer: str = WARM) 
     return found[0], times(Estimates({problem: found[0].over}, "×"))
 
 
-@finding(
-    "fuse-rule",
-    """Yes, where a head has few queries: when you decode from raw keys, and in float32 up to {few}
-queries. Otherwise rotate K once, in front of attention.""",
-)
+@finding("fuse-rule", """Yes, where a head has few queries: when you decode from raw keys, and in float32 up to {few}
+queries. Otherwise rotate K once, in front of attention.""")
 def rule(e: Evidence) -> Says:
     few, many = outcomes(e, own_keys), outcomes(e, many_queries)
     return numbers(few=FEW_QUERIES), checks(
@@ -96,12 +93,9 @@ def rule(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding(
-    "fuse-decode",
-    """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* The call
+@finding("fuse-decode", """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* The call
 takes {us:.0}. FlashInfer, the fastest other that takes raw keys, needs {other:.1} as long. What runs is a full fusion,
-`rope_decode`: it rotates each key as it reads it.""",
-)
+`rope_decode`: it rotates each key as it reads it.""")
 def decode(e: Evidence) -> Says:
     rival, over = fastest_other(e, HALF_DECODE, STUDY, COLD)
     us = e.time(RAW, STUDY, COLD, problem=HALF_DECODE)
@@ -110,12 +104,9 @@ def decode(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "fuse-prompt",
-    """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* The call takes
+@finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* The call takes
 {us:.0}. Compiled RoPE in front of cuDNN, the fastest other, needs {other:.1} as long. What runs is a hybrid,
-`rope_prompt`: a kernel in front rotates K once, and attention rotates its own queries.""",
-)
+`rope_prompt`: a kernel in front rotates K once, and attention rotates its own queries.""")
 def prompt(e: Evidence) -> Says:
     rival, over = fastest_other(e, PROMPT, "half_prompts")
     us = e.time("rope_prompt", "half_prompts", problem=PROMPT)
@@ -124,12 +115,9 @@ def prompt(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "fuse-short",
-    """**You have few tokens and huge heads** in float32: {tokens} tokens, head dim {hdim}, the
+@finding("fuse-short", """**You have few tokens and huge heads** in float32: {tokens} tokens, head dim {hdim}, the
 authors' shape. *Fuse.* The call takes {us:.0}. PyTorch's fastest way, one compiled graph, needs {other:.1} as long.
-What runs is a full fusion, `rope_v8`. The same attention takes {apart:.1} as long where it is not fused.""",
-)
+What runs is a full fusion, `rope_v8`. The same attention takes {apart:.1} as long where it is not fused.""")
 def short(e: Evidence) -> Says:
     rival, over = fastest_other(e, MAIN, "peers")
     us, apart = e.time(FULL, "peers", problem=MAIN), times(e.speedup(FULL, SEPARATE, "beyond", problem=MAIN))
@@ -138,11 +126,8 @@ def short(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "fuse-half",
-    """We timed {plain} of the prompts in half precision without RoPE, too, and there cuDNN wins
-{lost}. With RoPE it needs another pass over Q and K, and loses on all.""",
-)
+@finding("fuse-half", """We timed {plain} of the prompts in half precision without RoPE, too, and there cuDNN wins
+{lost}. With RoPE it needs another pass over Q and K, and loses on all.""")
 def half(e: Evidence) -> Says:
     gain = over_others(e, "half_prompts", "rope_prompt", WARM, *HALF)
     plain = Estimates({
@@ -153,11 +138,8 @@ def half(e: Evidence) -> Says:
     return numbers(lost=lost, plain=len(plain)), checks(gain > 1, of_values(faster(gain)), lost > 0)
 
 
-@finding(
-    "fuse-how",
-    """Writing the kernel better gains more than choosing what to fuse. V8 is at least {naive:.1} as
-fast as the authors' last full fusion, which rotates K again for every query.""",
-)
+@finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. V8 is at least {naive:.1} as
+fast as the authors' last full fusion, which rotates K again for every query.""")
 def how(e: Evidence) -> Says:
     naive, *whether = (
         e.speedup(FULL, over=over, study="map", problem=[

@@ -14,12 +14,9 @@ def changed(e: Evidence, name: str) -> Estimates:
     return e.speedup(f"{PHASE4}_{name}", over=PHASE4, study="ablation", hdim=HDIM)
 
 
-@finding(
-    "half-phase4",
-    """One warp of four computes all scores, and the rows that it reads all start in one bank of
+@finding("half-phase4", """One warp of four computes all scores, and the rows that it reads all start in one bank of
 shared memory: without Q times K it is {scores:.1} as fast, and without either other part hardly faster. Rows padded by
-a few elements alone make it {padded:.1} as fast.""",
-)
+a few elements alone make it {padded:.1} as fast.""")
 def phase4(e: Evidence) -> Says:
     gain = e.speedup(PHASE4, over=MINIMAL, hdim=HDIM)
     scores, softmax, values, padded = (changed(e, n) for n in ("no_scores", "no_softmax", "no_values", "padded"))
@@ -28,11 +25,8 @@ def phase4(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "half-iter1",
-    """It takes {slow:.1} as long as Phase 4 with the same mask. Register pressure, which the report
-blames, is not the cause: nothing spills, and arrays for a thread's own row alone close {share} of the gap.""",
-)
+@finding("half-iter1", """It takes {slow:.1} as long as Phase 4 with the same mask. Register pressure, which the report
+blames, is not the cause: nothing spills, and arrays for a thread's own row alone close {share} of the gap.""")
 def iter1(e: Evidence) -> Says:
     slow = e.speedup(ITER1, over=CAUSAL, study="ablation", hdim=HDIM)
     spilled = e.resource(ITER1, "spill_bytes", hdim=HDIM)
@@ -40,11 +34,8 @@ def iter1(e: Evidence) -> Says:
     return numbers(slow=times(1 / slow), share=share), checks(slower(slow), spilled < 1, share < 0.5)
 
 
-@finding(
-    "half-order",
-    """With both products on tensor cores Phase 4 is {mma:.1} as fast. Vector loads, which the report
-ranks above the number of threads, gain nothing; all threads at the scores gain {threads:faster}.""",
-)
+@finding("half-order", """With both products on tensor cores Phase 4 is {mma:.1} as fast. Vector loads, which the report
+ranks above the number of threads, gain nothing; all threads at the scores gain {threads:faster}.""")
 def order(e: Evidence) -> Says:
     mma, threads, scalar = (changed(e, name) for name in ("mma", "all_threads", "scalar_loads"))
     return numbers(mma=times(mma), threads=threads), checks(faster(mma), faster(threads), ties(scalar))

@@ -11,12 +11,9 @@ COMPARED = (  # a version, what it is compared with, and how it does in Python a
 )  # fmt: skip
 
 
-@finding(
-    "language-alike",
-    """**Little: in C++ the same versions win and lose.** The sinusoidal hybrid, for example, is
+@finding("language-alike", """**Little: in C++ the same versions win and lose.** The sinusoidal hybrid, for example, is
 {python:.1} as fast as separate kernels in Python and {cpp:.1} as fast in C++. The page of each version shows its
-control, and says why it differs where it does.""",
-)
+control, and says why it differs where it does.""")
 def most_alike(e: Evidence) -> Says:
     def gain(one: str, other: str, made: str = "") -> Estimates:
         return e.speedup(made + one, over=made + other, study="control")

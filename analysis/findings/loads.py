@@ -24,22 +24,16 @@ def own(version: str, over: str) -> Estimates:
     return Estimates({hdim: said(slow) / said(fast) for hdim, slow, fast in rows}, "×")
 
 
-@finding(
-    "loads-own",
-    """By the authors' own times, separate kernels with float4 loads are {loads:.1} as fast as those
-with scalar loads, with nothing fused in either. V5 loads float4 too, and takes {v5:slower} longer than they do.""",
-)
+@finding("loads-own", """By the authors' own times, separate kernels with float4 loads are {loads:.1} as fast as those
+with scalar loads, with nothing fused in either. V5 loads float4 too, and takes {v5:slower} longer than they do.""")
 def by_their_times(e: Evidence) -> Says:
     loads, v5 = own(FLOAT4, SCALAR), own(V5, FLOAT4)
     return numbers(loads=times(loads.at(HDIM)), v5=v5.at(HDIM)), checks(loads > 1.5, slower(v5.at(2048, 4096)))
 
 
-@finding(
-    "loads-here",
-    """At *their shapes* V5 takes {taken:.0}, which is {float4:slower} longer than the float4 kernels
+@finding("loads-here", """At *their shapes* V5 takes {taken:.0}, which is {float4:slower} longer than the float4 kernels
 take, and at no head dim is it faster. The scalar kernels it beats here too. At *their load* it is {scalar:.1} as fast
-as those; the write-up prints {said:.1}.""",
-)
+as those; the write-up prints {said:.1}.""")
 def here(e: Evidence) -> Says:
     scalar, shapes = (e.speedup(V5, over=SCALAR, study=study, hdim=PRINTED) for study in ("matched", "log"))
     said, float4 = printed(V5, SCALAR, (HDIM,)), e.speedup(V5, over=FLOAT4, hdim=DIMS)
@@ -51,43 +45,31 @@ def here(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding(
-    "loads-clock",
-    """By the authors' clock there is one exception: at head dim 512 V5 is {v5:.1} as fast as the
-float4 kernels. It is a single launch, and the host does not wait for it.""",
-)
+@finding("loads-clock", """By the authors' clock there is one exception: at head dim 512 V5 is {v5:.1} as fast as the
+float4 kernels. It is a single launch, and the host does not wait for it.""")
 def clock(e: Evidence) -> Says:
     v5 = e.speedup(V5, over=FLOAT4, timer="launched", hdim=DIMS)
     return numbers(v5=times(v5.at(512))), checks(faster(v5.at(512)), not_faster(v5.at(4096, 8192)))
 
 
-@finding(
-    "loads-alone",
-    """This has nothing to do with embeddings: with float4 loads, attention without any is
-{alone:.1} as fast.""",
-)
+@finding("loads-alone", """This has nothing to do with embeddings: with float4 loads, attention without any is
+{alone:.1} as fast.""")
 def alone(e: Evidence) -> Says:
     alone, separate = e.speedup(PLAIN, over="attention_online_scalar", hdim=DIMS), e.speedup(FLOAT4, over=SCALAR)
     return numbers(alone=times(alone.at(HDIM))), checks(faster(alone), faster(separate))
 
 
-@finding(
-    "loads-once",
-    """Let a separate kernel embed K, and V5 is as fast as the float4 kernels ({once}). But then it
-is no longer fully fused.""",
-)
+@finding("loads-once", """Let a separate kernel embed K, and V5 is as fast as the float4 kernels ({once}). But then it
+is no longer fully fused.""")
 def once(e: Evidence) -> Says:
     once = e.speedup(f"{V5}_k_embedded", over=FLOAT4, hdim=HDIM)
     return numbers(once=once), checks(ties(once), e.share_closed(V5, f"{V5}_k_embedded", FLOAT4, hdim=DIMS) > 0.5)
 
 
-@finding(
-    "loads-hybrid",
-    """Here it is {gain:.1} as fast as the separate kernels. It is even {plain:faster} faster than
+@finding("loads-hybrid", """Here it is {gain:.1} as fast as the separate kernels. It is even {plain:faster} faster than
 attention with *no* embedding, and an embedding cannot cost less than nothing. So the lead is not from fusing. It comes
 from the loop, which reads the query from shared memory and is unrolled further. We unrolled a copy in CUDA C++
-less, just as fused, and {share} of its lead was gone.""",
-)
+less, just as fused, and {share} of its lead was gone.""")
 def hybrid(e: Evidence) -> Says:
     gain, plain = e.speedup(HYBRID, over=FLOAT4, hdim=DIMS), across(e, HYBRID, PLAIN, hdim=(2048, 4096, 8192))
     names = (CONTROL, f"{CONTROL}_unroll_2", "control_sinusoidal_separate_float4")
@@ -98,11 +80,8 @@ def hybrid(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding(
-    "loads-swap",
-    """Swap the baselines and the verdicts swap. RoPE's V4 loses to RoPE's separate kernels, which
-loaded float4 from the start. Beside the scalar sinusoidal kernels the same V4 would look {crossed:.1} as fast.""",
-)
+@finding("loads-swap", """Swap the baselines and the verdicts swap. RoPE's V4 loses to RoPE's separate kernels, which
+loaded float4 from the start. Beside the scalar sinusoidal kernels the same V4 would look {crossed:.1} as fast.""")
 def swap(e: Evidence) -> Says:
     rope, crossed = e.speedup("rope_v4", over="rope_separate"), across(e, "rope_v4", SCALAR, hdim=(HDIM,))
     return numbers(crossed=times(crossed)), checks(slower(rope), faster(crossed))

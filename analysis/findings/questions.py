@@ -17,12 +17,9 @@ SECTORS = {  # the card's counter, and the emulator's
 }
 
 
-@finding(
-    "question-rules",
-    """**No: both hybrids fuse Q, of the outer loop, and only the sinusoidal wins.** It is
+@finding("question-rules", """**No: both hybrids fuse Q, of the outer loop, and only the sinusoidal wins.** It is
 {sinusoidal:.1} as fast as separate kernels, where the RoPE hybrid takes {rope:slower} longer. V8 fuses RoPE, which
-depends on the values, and is {v8:.1} as fast as separate kernels with its attention when all dims are rotated.""",
-)
+depends on the values, and is {v8:.1} as fast as separate kernels with its attention when all dims are rotated.""")
 def rules(e: Evidence) -> Says:
     sinusoidal = e.speedup("sinusoidal_hybrid_v1", over=FLOAT4, hdim=BOTH)
     rope = e.speedup(V7, over=SEPARATE, hdim=BOTH, rotary="partial")
@@ -32,13 +29,10 @@ def rules(e: Evidence) -> Says:
     ), checks(faster(sinusoidal), slower(rope), faster(v8))
 
 
-@finding(
-    "question-rotation",
-    """**Mostly not.** V1 loses by its table loads: without them, every rotation kept, it is
+@finding("question-rotation", """**Mostly not.** V1 loses by its table loads: without them, every rotation kept, it is
 no slower than separate kernels. Without rotating K, V3 closes {v3} of its gap to these. V2, which then computes no
 angles either, closes {v2}. V6 loses more by threads that have no key: with all at the scores it closes {threads}, and
-without rotating K {rotation}.""",
-)
+without rotating K {rotation}.""")
 def rotation(e: Evidence) -> Says:
     def closed(name: str, without: str = "no_rotation", rotary: str = "full") -> Estimates:
         return e.share_closed(name, f"{name}_{without}", SEPARATE, study="ablation", hdim=SMALL, rotary=rotary)
@@ -52,12 +46,9 @@ def rotation(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "question-bound",
-    """**By neither: its warps wait.** The corrected online kernel keeps the path to L1 and
+@finding("question-bound", """**By neither: its warps wait.** The corrected online kernel keeps the path to L1 and
 shared memory busy for {l1:.0f} % of its peak, and L2, DRAM and the FP32 units for less. Its warps spend {barrier} of
-their time at barriers.""",
-)
+their time at barriers.""")
 def bound(e: Evidence) -> Says:
     asked: dict[str, Any] = {"hdim": MAIN.hdim}
     l1, l2, dram = (e.counter(ONLINE, unit, **asked) for unit in (L1, L2, DRAM))
@@ -67,12 +58,9 @@ def bound(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "question-bound-loaded",
-    """At *their load* the busiest of these units comes to {busiest:.0f} % of its peak,
+@finding("question-bound-loaded", """At *their load* the busiest of these units comes to {busiest:.0f} % of its peak,
 just below what this book calls bound. The summary's rate is a share of another card's peak. Of that of the authors'
-card it is {own:.0f} %.""",
-)
+card it is {own:.0f} %.""")
 def bound_loaded(e: Evidence) -> Says:
     busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
     own = 100 * said("N235") / said("N296")
@@ -81,12 +69,9 @@ def bound_loaded(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "question-cliff",
-    """**No: their shapes leave {blocks:.0f} blocks for {sms} SMs.** From head dim 4096 to 8192
+@finding("question-cliff", """**No: their shapes leave {blocks:.0f} blocks for {sms} SMs.** From head dim 4096 to 8192
 the corrected online kernel falls to {fall} of its rate. With equally many queries at both it falls to {held}. With warm
-caches DRAM is almost idle.""",
-)
+caches DRAM is almost idle.""")
 def cliff(e: Evidence) -> Says:
     def kept(study: str) -> Estimates:
         rate, before = (e.tflops(ONLINE, study=study, hdim=hdim)[hdim] for hdim in (8192, 4096))
@@ -98,12 +83,9 @@ def cliff(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "question-which",
-    """**To V1, which loads tables; the text beside them describes V4, which caches
+@finding("question-which", """**To V1, which loads tables; the text beside them describes V4, which caches
 frequencies.** The write-up prints {printed:.3f} ms, as the log does for V1; for V4 the log has {fourth:.3f} ms. Here
-too V1 takes {longer:.1f} times as long as V4.""",
-)
+too V1 takes {longer:.1f} times as long as V4.""")
 def which(e: Evidence) -> Says:
     printed, first, fourth = said("N347"), said("N115"), said("N147")
     longer = e.speedup("rope_v4", over="rope_v1c", hdim=2048, rotary="full")
@@ -113,11 +95,8 @@ def which(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "question-counts",
-    """The emulator's counts of sectors loaded and stored are within 10 % of the card's counters
-for {near} of {all} versions.""",
-)
+@finding("question-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the card's counters
+for {near} of {all} versions.""")
 def counts(e: Evidence) -> Says:
     names = [name for family in ("attention", "sinusoidal", "rope") for name in e.study().versions(family)]
     ratios = [

@@ -10,31 +10,22 @@ HDIM = 2048
 SMALL = (128, 512, HDIM)  # head dims with four heads of 64 tokens
 
 
-@finding(
-    "rope-separate",
-    """A token's position is its index among all tokens, modulo 64. That is right for 64 tokens a
-head, and wrong at head dim 4096, where heads are shorter: the second head reads past the tables.""",
-)
+@finding("rope-separate", """A token's position is its index among all tokens, modulo 64. That is right for 64 tokens a
+head, and wrong at head dim 4096, where heads are shorter: the second head reads past the tables.""")
 def separate(e: Evidence) -> Says:
     wrong, right = (e.status(SEPARATE, word, hdim=dims) for word, dims in (("wrong", 4096), ("ok", SMALL)))
     return numbers(), checks(wrong > 0.5, right > 0.5)
 
 
-@finding(
-    "rope-v1",
-    """The tables cost it, not the rotations: with every rotation kept and the angles taken from
-registers, which gives a wrong result on purpose, V1c is no slower than separate kernels.""",
-)
+@finding("rope-v1", """The tables cost it, not the rotations: with every rotation kept and the angles taken from
+registers, which gives a wrong result on purpose, V1c is no slower than separate kernels.""")
 def v1(e: Evidence) -> Says:
     slow, without = e.speedup(V1C, over=SEPARATE), e.speedup(f"{V1C}_no_tables", over=SEPARATE)
     return numbers(), checks(slower(slow), not_slower(without))
 
 
-@finding(
-    "rope-v2",
-    """It gives up V1c's float4 loads, and its angles cost as much as tables: with float4 loads it ties
-with V1c. Built with fast-math it is {fast:.1} as fast as V1c, and still slower than separate kernels.""",
-)
+@finding("rope-v2", """It gives up V1c's float4 loads, and its angles cost as much as tables: with float4 loads it ties
+with V1c. Built with fast-math it is {fast:.1} as fast as V1c, and still slower than separate kernels.""")
 def v2(e: Evidence) -> Says:
     small, float4 = e.speedup(V2, over=V1C, hdim=SMALL), e.speedup(f"{V2}_float4", over=V1C, hdim=SMALL)
     fast, over = (e.speedup(f"{V2}_fast_math", over=other) for other in (V1C, SEPARATE))
@@ -43,23 +34,17 @@ def v2(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "rope-v3",
-    """Its 64 blocks cannot fill the {sms} SMs of the card. At *their load* it overtakes V2 and is
-{loaded:.1} as fast.""",
-)
+@finding("rope-v3", """Its 64 blocks cannot fill the {sms} SMs of the card. At *their load* it overtakes V2 and is
+{loaded:.1} as fast.""")
 def v3(e: Evidence) -> Says:
     few, loaded = (e.speedup(V3, over=V2, study=study, hdim=SMALL) for study in ("log", "matched"))
     sms = e.gpu["sms"]
     return numbers(sms=sms, loaded=times(loaded.at(HDIM))), checks(sms > 64, slower(few), faster(loaded))
 
 
-@finding(
-    "rope-v4",
-    """The idea is good: cached frequencies alone make V3 {idea:.1} as fast, and rotating K costs next
+@finding("rope-v4", """The idea is good: cached frequencies alone make V3 {idea:.1} as fast, and rotating K costs next
 to nothing then. But V4 also goes back to one query a block, with a block reduction for each key, and on a *full card*
-it is no faster than V3.""",
-)
+it is no faster than V3.""")
 def v4(e: Evidence) -> Says:
     cached = f"{V3}_cached_frequencies"
     idea, bare = (e.speedup(cached, over=other, hdim=SMALL) for other in (V3, f"{V3}_no_rotation"))
@@ -67,12 +52,9 @@ def v4(e: Evidence) -> Says:
     return numbers(idea=times(idea.at(HDIM))), checks(faster(idea), not_slower(bare), not_faster(full), slower(slow))
 
 
-@finding(
-    "rope-v5",
-    """Four keys fit beside the query, so only that many threads compute scores. With all threads at
+@finding("rope-v5", """Four keys fit beside the query, so only that many threads compute scores. With all threads at
 work, {share} of the gap to separate kernels closes. At head dim 128, where 16 keys fit, V5 is {small:.1} as fast as
-V4.""",
-)
+V4.""")
 def v5(e: Evidence) -> Says:
     over, busy = e.speedup(V5, over=V4, hdim=SMALL), e.speedup(f"{V5}_all_threads", over=V5, hdim=SMALL)
     share = e.share_closed(V5, f"{V5}_all_threads", SEPARATE, hdim=SMALL)
@@ -81,11 +63,8 @@ def v5(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "rope-v6",
-    """Of V6b's gap to separate kernels {busy} closes with all threads at the dot products. Rotating
-nothing and padding rows against bank conflicts close less each, and no change closes all of it.""",
-)
+@finding("rope-v6", """Of V6b's gap to separate kernels {busy} closes with all threads at the dot products. Rotating
+nothing and padding rows against bank conflicts close less each, and no change closes all of it.""")
 def v6(e: Evidence) -> Says:
     slow = [e.speedup(name, over=SEPARATE, hdim=SMALL) for name in (V6A, V6B)]
     changes = ("all_threads", "no_rotation", "padded")
@@ -93,11 +72,8 @@ def v6(e: Evidence) -> Says:
     return numbers(busy=busy.at(HDIM)), checks(*map(slower, slow), busy < 1, *(busy - each > 0 for each in rest))
 
 
-@finding(
-    "rope-v6b",
-    """The log expected much of this change. It pays at head dim 2048 alone, where V6b is
-{fewer:faster} faster than V6a.""",
-)
+@finding("rope-v6b", """The log expected much of this change. It pays at head dim 2048 alone, where V6b is
+{fewer:faster} faster than V6a.""")
 def v6b(e: Evidence) -> Says:
     fewer = across(e, V6B, V6A, hdim=SMALL)
     return numbers(fewer=fewer.at(HDIM)), checks(faster(fewer.at(HDIM)), not_faster(fewer.at(128, 512)))

@@ -18,23 +18,17 @@ def megabytes(problem: Problem) -> float:
     return 8 * (math.prod(problem.q_shape) + math.prod(problem.kv_shape)) / 1e6
 
 
-@finding(
-    "setup-floor",
-    """At head dim 2048 the card could read every input from DRAM, do all the arithmetic on its
+@finding("setup-floor", """At head dim 2048 the card could read every input from DRAM, do all the arithmetic on its
 FP32 units and write the output in {floor}. The authors' separate kernels take {separate:.0f} times as long. Most of
-that time they wait.""",
-)
+that time they wait.""")
 def floor(e: Evidence) -> Says:
     ceilings, taken = e.gpu["ceilings"], e.time(SEPARATE, problem=MAIN)[MAIN]
     least = 1e3 * megabytes(MAIN) / ceilings["read_gb_s"] + MAIN.flops / ceilings["fp32_tflops"] / 1e6
     return numbers(floor=number(least, "µs", 1), separate=taken.value / least), checks(taken > 4 * least)
 
 
-@finding(
-    "setup-wait",
-    """On the GPU alone V7 is slower at every head dim. By the authors' clock it is {v7:.1} as fast
-at head dim 128, thanks to the saved wait. At 2048 that wait is too short for V7 to win.""",
-)
+@finding("setup-wait", """On the GPU alone V7 is slower at every head dim. By the authors' clock it is {v7:.1} as fast
+at head dim 128, thanks to the saved wait. At 2048 that wait is too short for V7 to win.""")
 def wait(e: Evidence) -> Says:
     device, timed = (e.speedup(V7, over=SEPARATE, timer=timer) for timer in ("device_warm", "launched"))
     return numbers(v7=times(timed.at(128))), checks(

@@ -11,61 +11,43 @@ HDIM = 2048
 DIMS = (512, 2048, 4096, 8192)  # of the documents
 
 
-@finding(
-    "sinusoidal-v1",
-    """The tables cost it: with every addition kept and the values taken from registers, which
-gives a wrong result on purpose, nearly all of the gap to scalar separate kernels closes.""",
-)
+@finding("sinusoidal-v1", """The tables cost it: with every addition kept and the values taken from registers, which
+gives a wrong result on purpose, nearly all of the gap to scalar separate kernels closes.""")
 def v1(e: Evidence) -> Says:
     slow, share = e.speedup(V1, SCALAR, hdim=DIMS), e.share_closed(V1, f"{V1}_registers", SCALAR, hdim=DIMS)
     return numbers(), checks(slower(slow), share > 0.8)
 
 
-@finding(
-    "sinusoidal-v2",
-    """Still the tables: for four dims it makes six loads where separate kernels make two. V5
-loads as V2 does and computes what the tables hold, and is {computed:.1} as fast.""",
-)
+@finding("sinusoidal-v2", """Still the tables: for four dims it makes six loads where separate kernels make two. V5
+loads as V2 does and computes what the tables hold, and is {computed:.1} as fast.""")
 def v2(e: Evidence) -> Says:
     slow, computed = e.speedup(V2, FLOAT4, hdim=DIMS), e.speedup(V5, V2, hdim=DIMS)
     return numbers(computed=times(computed.at(HDIM))), checks(slower(slow), faster(computed))
 
 
-@finding(
-    "sinusoidal-v3",
-    """Accurate `sinf` and `cosf` are long sequences of multiply-adds, and V3 takes {slow:slower}
-longer than V1. Built with fast-math, which the write-up does not mention, it is {quick:.1} as fast as V1.""",
-)
+@finding("sinusoidal-v3", """Accurate `sinf` and `cosf` are long sequences of multiply-adds, and V3 takes {slow:slower}
+longer than V1. Built with fast-math, which the write-up does not mention, it is {quick:.1} as fast as V1.""")
 def v3(e: Evidence) -> Says:
     slow, quick = e.speedup(V3, V1, hdim=DIMS), e.speedup(f"{V3}_fast_math", V1, hdim=DIMS[:3])
     return numbers(slow=slow.at(HDIM), quick=times(quick.at(HDIM))), checks(slower(slow), faster(quick))
 
 
-@finding(
-    "sinusoidal-v4",
-    """The powers are gone, and it still loads one float at a time. Built with fast-math, whose
-sines cost little, it takes {vector:slower} longer than separate kernels with float4 loads.""",
-)
+@finding("sinusoidal-v4", """The powers are gone, and it still loads one float at a time. Built with fast-math, whose
+sines cost little, it takes {vector:slower} longer than separate kernels with float4 loads.""")
 def v4(e: Evidence) -> Says:
     gain, vector = e.speedup(V4, V3, hdim=DIMS), e.speedup(f"{V4}_fast_math", FLOAT4, hdim=DIMS)
     return numbers(vector=vector.at(HDIM)), checks(faster(gain), slower(vector))
 
 
-@finding(
-    "sinusoidal-v5",
-    """V5 does not load scalars: with equally fast sines it is {loads:.1} as fast as V4. Against
-separate kernels that load float4 too it loses, since it embeds each key again for every query.""",
-)
+@finding("sinusoidal-v5", """V5 does not load scalars: with equally fast sines it is {loads:.1} as fast as V4. Against
+separate kernels that load float4 too it loses, since it embeds each key again for every query.""")
 def v5(e: Evidence) -> Says:
     gain, over = e.speedup(V5, f"{V4}_fast_math", hdim=DIMS), e.speedup(V5, FLOAT4, hdim=DIMS)
     return numbers(loads=times(gain.at(HDIM))), checks(faster(gain), not_faster(over), slower(over.at(HDIM)))
 
 
-@finding(
-    "sinusoidal-hybrid-v2",
-    """It embeds the query again for every key, and takes {again:slower} longer than the
-first hybrid, which keeps it in shared memory. That is the whole lead.""",
-)
+@finding("sinusoidal-hybrid-v2", """It embeds the query again for every key, and takes {again:slower} longer than the
+first hybrid, which keeps it in shared memory. That is the whole lead.""")
 def hybrid_v2(e: Evidence) -> Says:
     again, over = (e.speedup("sinusoidal_hybrid_v2", base, hdim=DIMS) for base in (HYBRID, FLOAT4))
     return numbers(again=again.at(HDIM)), checks(slower(again), over < 1.05, not_faster(over.at(8192)))

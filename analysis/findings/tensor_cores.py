@@ -18,11 +18,8 @@ def step(e: Evidence, version: str, over: str, problem: Problem = REPORT) -> Est
     return e.speedup(version, over=over, study="half_prompts", problem=problem)
 
 
-@finding(
-    "tensor-cores-short",
-    """We built what it asks for. At the report's shape two steps make a kernel {gain:.0f}
-times as fast as Phase 4, and faster than the libraries. For long sequences "weeks" is fair.""",
-)
+@finding("tensor-cores-short", """We built what it asks for. At the report's shape two steps make a kernel {gain:.0f}
+times as fast as Phase 4, and faster than the libraries. For long sequences "weeks" is fair.""")
 def short(e: Evidence) -> Says:
     gain = step(e, BOTH, PHASE4)
     return numbers(gain=gain[REPORT].value), checks(
@@ -31,22 +28,16 @@ def short(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding(
-    "tensor-cores-phase6",
-    """With a causal mask in both, Phase 6 takes {slow:.1} as long as Phase 4. We padded
-each row in shared memory by a few elements, and {share} of that gap was gone, with most threads as idle as before.""",
-)
+@finding("tensor-cores-phase6", """With a causal mask in both, Phase 6 takes {slow:.1} as long as Phase 4. We padded
+each row in shared memory by a few elements, and {share} of that gap was gone, with most threads as idle as before.""")
 def phase6(e: Evidence) -> Says:
     slow = e.speedup(CAUSAL, over=PHASE6, study="ablation", hdim=HDIM)
     share = e.share_closed(PHASE6, f"{PHASE6}_padded", CAUSAL, hdim=HDIM)
     return numbers(slow=times(slow), share=share), checks(faster(slow), share > 0.9, share < 1)
 
 
-@finding(
-    "tensor-cores-idle",
-    """Nothing spills out of registers, and there are fewer barriers than in Phase 4. Removing
-the idle threads changes nothing. With work for them, a warp for each row, Phase 6 is {warps:.1} as fast as Phase 4.""",
-)
+@finding("tensor-cores-idle", """Nothing spills out of registers, and there are fewer barriers than in Phase 4. Removing
+the idle threads changes nothing. With work for them, a warp for each row, Phase 6 is {warps:.1} as fast as Phase 4.""")
 def idle(e: Evidence) -> Says:
     spills = (e.resource(f"fp16_phase6_iter{n}", "spill_bytes", hdim=HDIM) < 1 for n in (1, 2))
     barriers = e.count(PHASE6, "barriers", hdim=HDIM) / e.count(PHASE4, "barriers", hdim=HDIM)
@@ -66,23 +57,17 @@ def mma(e: Evidence) -> Says:
     return numbers(mma=times(mma), said=predicted.value), checks(mma > predicted)
 
 
-@finding(
-    "tensor-cores-registers",
-    """Its first step computes only the scores on tensor cores, and is {first:.0f} times
-as fast as Phase 4.""",
-)
+@finding("tensor-cores-registers", """Its first step computes only the scores on tensor cores, and is {first:.0f} times
+as fast as Phase 4.""")
 def registers(e: Evidence) -> Says:
     first, both, ahead = (step(e, *pair) for pair in ((SCORES, PHASE4), (BOTH, SCORES), (AHEAD, BOTH)))
     return numbers(first=first[REPORT].value), checks(first > 10, both < first, ahead < first)
 
 
-@finding(
-    "tensor-cores-ahead",
-    """The second step puts the other product there too, and is {both:.1} as fast as the
+@finding("tensor-cores-ahead", """The second step puts the other product there too, and is {both:.1} as fast as the
 first. The third copies tiles ahead of their use, and gains {ahead:faster}. It is the best at this shape, {cudnn:.1} as
 fast as cuDNN. The last step uses `wgmma`, Hopper's own instruction, and is slower: its large blocks are too few for the
-card. With {tokens:,} tokens it is {long:.1} as fast as the third, about level with cuDNN.""",
-)
+card. With {tokens:,} tokens it is {long:.1} as fast as the third, about level with cuDNN.""")
 def ahead(e: Evidence) -> Says:
     pairs = ((BOTH, SCORES), (AHEAD, BOTH), (AHEAD, CUDNN), (WGMMA, AHEAD, LONG))
     both, gain, cudnn, long = (step(e, *asked) for asked in pairs)
@@ -93,11 +78,8 @@ def ahead(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding(
-    "tensor-cores-estimate",
-    """The report hopes that a library is up to {said:.0f} times as fast as Phase 4. cuDNN
-is {library:.0f} times as fast.""",
-)
+@finding("tensor-cores-estimate", """The report hopes that a library is up to {said:.0f} times as fast as Phase 4. cuDNN
+is {library:.0f} times as fast.""")
 def estimate(e: Evidence) -> Says:
     library, hoped = step(e, CUDNN, PHASE4), said("N406") / said("N473")
     return numbers(library=library[REPORT].value, said=hoped.value), checks(library > hoped)

@@ -12,11 +12,8 @@ from ..record.runs import read
 from . import Says, checks, finding, numbers, slower
 
 
-@finding(
-    "use-speed",
-    """We timed {all} shapes in float32 beside PyTorch and Triton. `rope_attention` is slower on
-[{lost} of them](compare.html#beside-pytorch).""",
-)
+@finding("use-speed", """We timed {all} shapes in float32 beside PyTorch and Triton. `rope_attention` is slower on
+[{lost} of them](compare.html#beside-pytorch).""")
 def speed(e: Evidence) -> Says:
     found = Estimates({problem: rival.over for problem, rival in beside_op(e).items()}, "×")
     if not found:
@@ -34,12 +31,9 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
     return found
 
 
-@finding(
-    "use-overhead",
-    """Called with its defaults, the op takes up to {added:.0} more of the host's time than a bare
+@finding("use-overhead", """Called with its defaults, the op takes up to {added:.0} more of the host's time than a bare
 launch of its kernel, and up to {maps:.0} more for a long prompt in float32, for which it builds a descriptor of each
-tensor. In a graph it takes at most {graph:slower} longer.""",
-)
+tensor. In a graph it takes at most {graph:slower} longer.""")
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
     for row in op_rows(e, "op_time"):

@@ -23,11 +23,8 @@ def over(e: Evidence, name: str, *problems: Problem) -> Estimates:
     return e.speedup(V8, over=name, study="beyond", problem=problems).known
 
 
-@finding(
-    "v8-tiles",
-    """Here {cluster} blocks form a cluster and handle a tile of {queries} queries. A head has {tiles}
-tiles, so a key is rotated that often, where the documents rotate it once for each query.""",
-)
+@finding("v8-tiles", """Here {cluster} blocks form a cluster and handle a tile of {queries} queries. A head has {tiles}
+tiles, so a key is rotated that often, where the documents rotate it once for each query.""")
 def tiles(e: Evidence) -> Says:
     launch = VERSIONS[V8](MAIN, e.target).launches[-1]
     queries, blocks, sms = launch.shape.queries, math.prod(launch.grid), e.gpu["sms"]
@@ -37,12 +34,9 @@ def tiles(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "v8-costs",
-    """The whole call takes {v8}, where copies from the L2 cache and products on tensor cores alone
+@finding("v8-costs", """The whole call takes {v8}, where copies from the L2 cache and products on tensor cores alone
 would take {floor}. The same kernel without RoPE takes {plain}, so the rotations, on which the documents gave up, cost
-little. Rotating all dims costs more: then it takes {full}.""",
-)
+little. Rotating all dims costs more: then it takes {full}.""")
 def costs(e: Evidence) -> Says:
     rotated = replace(MAIN, rotary_dim=MAIN.hdim)
     asked = ((V8, "beyond", MAIN), ("attention_v8", "embeddings", PLAIN), (V8, "embeddings", rotated))
@@ -53,22 +47,16 @@ def costs(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "v8-waits",
-    """A warp issues an instruction in {busy} of its time. In the rest it waits, for K, for the parts,
-for the weights, or for the result before.""",
-)
+@finding("v8-waits", """A warp issues an instruction in {busy} of its time. In the rest it waits, for K, for the parts,
+for the weights, or for the result before.""")
 def waits(e: Evidence) -> Says:
     busy = e.stalled(V8, "selected", problem=MAIN)
     return numbers(busy=busy), checks(busy < 0.4)
 
 
-@finding(
-    "v8-time",
-    """The authors' separate kernels take {separate:.0f} times as long as V8, and PyTorch's fastest way
+@finding("v8-time", """The authors' separate kernels take {separate:.0f} times as long as V8, and PyTorch's fastest way
 {peer:.1} as long. Beside separate kernels with the same attention V8 is {fused:.1} as fast. That is what fusing is
-worth here; the rest is a better attention kernel.""",
-)
+worth here; the rest is a better attention kernel.""")
 def taken(e: Evidence) -> Says:
     peer, fused, separate = next(iter(rivals(e, MAIN)), None), over(e, SEPARATE, MAIN), over(e, LOG_SEPARATE, MAIN)
     if not (peer and fused and separate):
@@ -79,21 +67,15 @@ def taken(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "v8-worth",
-    """With up to 64 tokens V8 beats separate kernels at every shape that we timed, and beats the
-hybrid or is level with it.""",
-)
+@finding("v8-worth", """With up to 64 tokens V8 beats separate kernels at every shape that we timed, and beats the
+hybrid or is level with it.""")
 def worth(e: Evidence) -> Says:
     few = [problem for problem in BEYOND if problem.seq_q <= 64]
     return numbers(), checks(not_slower(over(e, HYBRID, *few)), faster(over(e, SEPARATE, *few)))
 
 
-@finding(
-    "v8-loses",
-    """Each tile rotates all keys again, and a long sequence has many tiles. From {first} tokens on
-the hybrid often wins. At the worst V8 takes {most:slower} longer.""",
-)
+@finding("v8-loses", """Each tile rotates all keys again, and a long sequence has many tiles. From {first} tokens on
+the hybrid often wins. At the worst V8 takes {most:slower} longer.""")
 def loses(e: Evidence) -> Says:
     own = [problem for problem in e.study("map").problems("rope") if not shares_keys(problem)]
     gain = e.speedup(V8, over=HYBRID, study="map", problem=own).known

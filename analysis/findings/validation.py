@@ -16,32 +16,23 @@ HDIM, LOG = MAIN.hdim, (512, 2048, 4096, 8192)
 ALLOWED = 0.05  # by the authors' programs
 
 
-@finding(
-    "checks-nan",
-    """The documents' recommended attention kernel returns {nan} NaN. With its reductions corrected,
-it returns none.""",
-)
+@finding("checks-nan", """The documents' recommended attention kernel returns {nan} NaN. With its reductions corrected,
+it returns none.""")
 def nan(e: Evidence) -> Says:
     nan, fixed = e.nan_share(ONLINE, hdim=LOG), e.nan_share(FIXED, hdim=LOG)
     return numbers(nan=nan.at(HDIM)), checks(nan > 0.5, fixed <= 0)
 
 
-@finding(
-    "checks-cost",
-    """With correct reductions the kernel takes only {cost:faster} longer. So the published times
-are usable, and this book keeps them.""",
-)
+@finding("checks-cost", """With correct reductions the kernel takes only {cost:faster} longer. So the published times
+are usable, and this book keeps them.""")
 def cost(e: Evidence) -> Says:
     gain = e.speedup(ONLINE, over=FIXED, hdim=LOG)
     return numbers(cost=gain.at(HDIM)), checks(gain < 1.1, of_values(not_slower(gain)))
 
 
-@finding(
-    "checks-rotation",
-    """The write-up names a tolerance, and its programs allow a thousand times as much:
+@finding("checks-rotation", """The write-up names a tolerance, and its programs allow a thousand times as much:
 {allowed}. Leave every rotation out of V7, and its result moves by {moved}. So the test would pass a RoPE kernel without
-RoPE.""",
-)
+RoPE.""")
 def rotation(e: Evidence) -> Says:
     moved, told = forgotten_rope((512, HDIM), "uniform"), said("N395").value
     return numbers(moved=number(moved[HDIM].value, digits=2), allowed=ALLOWED), checks(
@@ -49,21 +40,15 @@ def rotation(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "checks-sharp",
-    """On these, leaving out the rotation moves the result by {moved:.1}. V7's own error is less
-than a hundred-thousandth of that.""",
-)
+@finding("checks-sharp", """On these, leaving out the rotation moves the result by {moved:.1}. V7's own error is less
+than a hundred-thousandth of that.""")
 def sharp(e: Evidence) -> Says:
     moved, off = forgotten_rope((512, HDIM), "sharp"), e.error(V7, hdim=(512, HDIM))
     return numbers(moved=moved.at(HDIM)), checks(moved > ALLOWED, off < 1e-5 * moved)
 
 
-@finding(
-    "checks-race",
-    """In {few} checks at *their shapes* the race never shows. On a *full card* it shows in {wrong}
-of {full}, and then the result is garbage.""",
-)
+@finding("checks-race", """In {few} checks at *their shapes* the race never shows. On a *full card* it shows in {wrong}
+of {full}, and then the result is garbage.""")
 def race(e: Evidence) -> Says:
     (few, hidden), (full, shown) = (raced(e, study) for study in ("log", "filled"))
     return numbers(few=few, wrong=len(shown), full=full), checks(

@@ -26,11 +26,8 @@ def load(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "wave-window",
-    """V7 wins with {first} heads. It wins again with {second}. With every other number that we
-tried it loses, is level, or leads by {level:faster} at most.""",
-)
+@finding("wave-window", """V7 wins with {first} heads. It wins again with {second}. With every other number that we
+tried it loses, is level, or leads by {level:faster} at most.""")
 def window(e: Evidence) -> Says:
     heads, won, level = windows(e)
     first, second = heads.split(" and ")
@@ -39,12 +36,9 @@ def window(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "wave-fit",
-    """A thread of V7 needs fewer registers than a thread of the separate attention kernel, so more of
+@finding("wave-fit", """A thread of V7 needs fewer registers than a thread of the separate attention kernel, so more of
 its blocks fit: {v7:.0f} on the whole card, against {separate:.0f}. *Their load* is {load:.0f} blocks, between the
-two.""",
-)
+two.""")
 def fit(e: Evidence) -> Says:
     own, others = (e.resource(name, "registers", hdim=HDIM)[HDIM].value for name in (V7, SEPARATE))
     v7, separate = (held(e, name, HDIM)[HDIM].value for name in (V7, SEPARATE))
@@ -64,11 +58,8 @@ def step(e: Evidence) -> Says:
     return numbers(separate=times(separate.at(HDIM)), v7=v7.at(HDIM)), checks(faster(separate), separate > v7)
 
 
-@finding(
-    "wave-test",
-    """We took the test out of a copy of V7 in CUDA C++, and nothing else. The copy is {gain:.1} as
-fast, and beats separate kernels even at *their shapes*, where nothing waits for a second wave.""",
-)
+@finding("wave-test", """We took the test out of a copy of V7 in CUDA C++, and nothing else. The copy is {gain:.1} as
+fast, and beats separate kernels even at *their shapes*, where nothing waits for a second wave.""")
 def test(e: Evidence) -> Says:
     gain, over = (
         e.speedup("control_rope_v7_no_break", over=other, study="ablation")
@@ -90,11 +81,8 @@ def alone(e: Evidence) -> Says:
     return numbers(alone=times(alone.at(HDIM))), checks(faster(alone), not_slower(memory), memory < 1.1)
 
 
-@finding(
-    "wave-theirs",
-    """In our build for that card {all} blocks of either kernel fit at once, and the shape has
-{log}. So both would need a second wave.""",
-)
+@finding("wave-theirs", """In our build for that card {all} blocks of either kernel fit at once, and the shape has
+{log}. So both would need a second wave.""")
 def theirs(e: Evidence) -> Says:
     v7, separate = (waves.compiled(e, name, "blocks_per_sm", waves.AUTHORS_TARGET) for name in (V7, SEPARATE))
     return numbers(all=v7 * AUTHORS_SMS, log=waves.LOG_BLOCKS), checks(

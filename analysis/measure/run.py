@@ -324,7 +324,9 @@ def require_versions(names: str) -> list[str]:
     return chosen
 
 
-def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run: bool = False, named: str = "") -> str:
+def measure_studies(
+    chosen: Sequence[Study], processes: int = PROCESSES, new_run: bool = False, named: str = ""
+) -> str:
     """Bring the current run of each study to its end on the GPU at hand, and return the GPU's folder name.
 
     `named` is that of the folder, which otherwise follows from the card.

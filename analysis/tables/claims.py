@@ -30,7 +30,9 @@ def in_prose(e: Evidence) -> Table:
     """The same by the words that the chapters use."""
     words = {word: [verdict for verdict in VERDICTS if IN_PROSE[verdict] == word] for word in IN_PROSE.values()}
     counts = {word: [sum(found[each] for each in mine) for found in _given(e)] for word, mine in words.items()}
-    rows = [(mark(word, VERDICT_STYLE[words[word][0]]), *map(str, found)) for word, found in counts.items() if found[0]]
+    rows = [
+        (mark(word, VERDICT_STYLE[words[word][0]]), *map(str, found)) for word, found in counts.items() if found[0]
+    ]
     header = ("verdict", "claims", "the write-up's")
     return Table(header, rows, header[1:], source=DECIDED)
 
