@@ -1,5 +1,5 @@
 // What a search shows first: chapters, then reference pages, then those of versions; a page of that title before all.
-const REFERENCE = ["claims", "versions", "method", "compare"];
+const REFERENCE = ["claims", "versions", "method", "compare", "figure-index"];
 const TITLE = 15;
 var Scorer = {
   score: ([page, title, anchor, description, score]) => {

@@ -18,6 +18,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import yaml
 
 from .. import figures, findings
@@ -31,14 +32,15 @@ from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
 from .execute import BuildError, execute, side_by_side
 from .front import readme
-from .notebook import load
+from .notebook import FIGURE, load
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 README = ROOT / "README.md"
 CONFIG, TOC = "_config.yml", "_toc.yml"
 CHAPTERS, VERSIONS = "book/chapters", "book/versions"
 FIGURES = "book/figures"  # where pages link to them, and where the README's lies
-KEPT = ("book/_static", "book/references.bib", "book/scorer.js")
+INDEX = "book/figure-index"  # a page in no contents: the foot of every page leads there, by book/_templates
+KEPT = ("book/_static", "book/_templates", "book/references.bib", "book/scorer.js")
 MADE_UP = "<b>Made up, for tests.</b> No card measured these numbers."
 LONGEST = "compare"  # of the chapters, so that it does not end alone
 
@@ -77,6 +79,22 @@ def execute_all(e: Evidence, source: Path) -> None:
         say(f"executed {done} of {len(tasks)}: {name}")
 
 
+def figure_index(source: Path) -> str:
+    """A thumbnail of each figure of the executed chapters, which leads to the place where it stands first."""
+    items: dict[str, str] = {}
+    for name in chapters():
+        for cell in nbformat.read(source / CHAPTERS / f"{name}.ipynb", as_version=4).cells:
+            for figure in filter(None, (output.get("metadata", {}).get(FIGURE) for output in cell.get("outputs", ()))):
+                items.setdefault(
+                    figure["id"],
+                    f"<li><a href='chapters/{name}.html#figure-{figure['id']}'>"
+                    f"<img src='figures/{figure['id']}.png' alt='{escape(figure['alt'], quote=True)}' loading='lazy'>"
+                    f"{escape(figure['title'])}</a></li>",
+                )
+    told = "Each figure leads to its place in the book, where its files, its data and how to cite it are."
+    return f"{pages.HEAD}# Figures\n\n{told}\n\n<ul class='figure-index'>{''.join(items.values())}</ul>\n"
+
+
 def footer(e: Evidence) -> str:
     """The foot of every page as HTML: version, commit, card, date and licence."""
     this, days = edition.edition(), sorted({run.date for run in measured(e, *STUDIES).runs})
@@ -103,6 +121,7 @@ def stage(e: Evidence, source: Path) -> None:
     if e.gpu.get("made_up"):
         config["sphinx"]["config"]["html_theme_options"]["announcement"] = MADE_UP
     (source / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    (source / f"{INDEX}.md").write_text(figure_index(source), encoding="utf-8")
     written = [f"{page}.md" for page in contents() if not page.startswith(f"{CHAPTERS}/")]
     for name in (TOC, *KEPT, *written):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile

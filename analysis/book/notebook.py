@@ -26,6 +26,7 @@ from ..tables.table import Missing, Table, mark, short
 from . import citing, saving
 from .sources import diff_text
 
+FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
 SOURCES = ("recorded", "live")
 STYLE = {HOLDS: "ok", DIFFERS: "wrong", OPEN: "stale", NOT_MEASURED: "unsupported"}
 
@@ -66,7 +67,8 @@ def show(what: Plot | Table | Missing, e: Evidence, folded: str = "") -> None:
     if isinstance(what, Plot):
         where = saving.folder(e.slug)
         saving.save(what, where)
-        display(HTML(saving.to_html(what, where)))
+        told = {"id": what.id, "title": what.title, "alt": what.alt}
+        display(HTML(saving.to_html(what, where)), metadata={FIGURE: told})
     elif isinstance(what, Table) and what.rows:
         anchor = what.anchor()
         _seen[anchor] += 1
