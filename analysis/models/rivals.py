@@ -13,7 +13,7 @@ from ..measure.studies import STUDIES
 from .fusion import right
 
 V8 = "rope_v8"
-MEASURED_IN = ("beyond", "peers", "autotuned", "prompts", "split_keys")  # studies with peers of RoPE in float32
+MEASURED_IN = ("beyond", "peers", "autotuned", "prompts", "split_keys", "heldout")  # have peers of RoPE in float32
 
 BEYOND = STUDIES["beyond"].problems
 COMPARED = tuple(dict.fromkeys(p for name in MEASURED_IN for p in STUDIES[name].problems if p.family == "rope"))
