@@ -20,7 +20,6 @@ EXTRA = 96
 
 FLOATS = types.CPointer(types.float32)
 INTS = types.CPointer(types.int32)
-INT = types.int32
 UINT = types.uint32
 FLOAT = types.float32
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kernels import Problem
+from kernels.flash.decode.choose import MOST_QUERIES
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.interval import TIE
@@ -17,7 +18,6 @@ from .decode import COLD, MANY, RAW, STUDY, step
 
 FULL, HYBRID, SEPARATE = FUSIONS
 WARM, HALF = "device_warm", ("float16", "bfloat16")
-DECODED = 8  # queries up to which the op takes a call as decoding
 FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
 PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
 
@@ -41,11 +41,11 @@ def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
 
 
 def own_keys(problem: Problem) -> bool:
-    return few_queries(problem) and problem.seq_q > DECODED
+    return few_queries(problem) and problem.seq_q > MOST_QUERIES
 
 
 def shared_keys(problem: Problem) -> bool:
-    return DECODED < problem.seq_q <= FEW_QUERIES and problem.kv_heads < problem.heads
+    return MOST_QUERIES < problem.seq_q <= FEW_QUERIES and problem.kv_heads < problem.heads
 
 
 def many_queries(problem: Problem) -> bool:
