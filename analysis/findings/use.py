@@ -32,8 +32,8 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
 
 
 @finding("use-overhead", """Called with its defaults, the op takes up to {added:.0} more of the host's time than a bare
-launch of its kernel, and up to {maps:.0} more for a long prompt in float32, for which it builds a descriptor of each
-tensor. In a graph it takes at most {graph:slower} longer.""")
+launch of its kernel. A long prompt in float32 takes up to {maps:.0} more, as the op builds a descriptor of each tensor.
+In a graph it takes at most {graph:slower} longer.""")
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
     for row in op_rows(e, "op_time"):
