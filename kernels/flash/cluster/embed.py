@@ -3,20 +3,20 @@
 import functools
 from typing import Any
 
-from numba import cuda
+from numba import cuda, float32
 
 from ...device.cint import cint
 from ...device.cuint import cuint
 from ...device.rows import ROWS, quotient, reciprocal_of, rows_of
-from ...device.vector import st4
+from ...device.vector import make_float4, st4
 from ...version import Kernel, Launch
 from ..tiles import launch_dependents
-from .embedding import Embedding, loader_of
+from .embedding import Embedding, loader_of, no_values
 from .launch import Call, strides
 from .schedule import SIZES
 
-SEQ, DIMS = 32, 64  # rows and dims of a block, whose threads have four dims of a row
-COLUMNS = DIMS // 4
+SEQ, DIMS, EACH = 32, 64, 2  # rows and dims of a block, whose threads have four dims of EACH rows
+COLUMNS, STEP, VALUES = DIMS // 4, SEQ // EACH, 4 * EACH
 
 
 @functools.cache
@@ -30,19 +30,29 @@ def kernel_of(embedding: Embedding, table_type: Any, overlap: bool) -> Kernel:
         head = head - batch * sizes.kv_heads
         if table_of_batch is not None:
             table = table_of_batch(table, batch)
-        dim, row = cuint(cuda.blockIdx.y) * DIMS + tid % COLUMNS * 4, cuint(cuda.blockIdx.z) * SEQ + tid // COLUMNS
-        if row < sizes.seq_k and dim < sizes.hdim:
-            value = load(rows_of(x, batch, head, row), dim, cuint(0), True, sizes.embedded_dim, sizes.hdim)
-            if dim < sizes.embedded_dim:
-                position = cint(sizes.q_offset + row)
-                s, t, u, v = per_position(table, position, dim, per_dim(table, dim), sizes.hdim)
-                value = apply(value, s, t, u, v)
-            st4(rows_of(embedded, batch, head, row), dim, value)
+        dim, first = cuint(cuda.blockIdx.y) * DIMS + tid % COLUMNS * 4, cuint(cuda.blockIdx.z) * SEQ + tid // COLUMNS
+        values = cuda.local.array(VALUES, float32)
+        for i in range(EACH):
+            row = rows_of(x, batch, head, first + i * STEP)
+            four = load(row, dim, cuint(0), first + i * STEP < sizes.seq_k, sizes.embedded_dim, sizes.hdim)
+            values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = four.x, four.y, four.z, four.w
+        dim_values = no_values(table, dim)
+        if dim < sizes.embedded_dim:
+            dim_values = per_dim(table, dim)
+        for i in range(EACH):
+            row = first + i * STEP
+            if row < sizes.seq_k and dim < sizes.hdim:
+                four = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
+                if dim < sizes.embedded_dim:
+                    position = cint(sizes.q_offset + row)
+                    s, t, u, v = per_position(table, position, dim, dim_values, sizes.hdim)
+                    four = apply(four, s, t, u, v)
+                st4(rows_of(embedded, batch, head, row), dim, four)
         if overlap:
             launch_dependents()  # not before: blocks that attend would share SMs while others are idle
 
     embed_rows.__name__ = embed_rows.__qualname__ = f"embed_rows_{embedding.name}" + "_pdl" * overlap
-    return Kernel(embed_rows, (ROWS, ROWS, table_type, SIZES), SEQ * COLUMNS)
+    return Kernel(embed_rows, (ROWS, ROWS, table_type, SIZES), STEP * COLUMNS)
 
 
 def embed_rows(call: Call, name: str = "k", overlap: bool = False) -> Launch:
@@ -54,7 +64,7 @@ def embed_rows(call: Call, name: str = "k", overlap: bool = False) -> Launch:
     return Launch(
         kernel_of(call.embedding, call.table_type, overlap),
         grid=(p.batch * heads, -(-p.hdim // DIMS), -(-seq // SEQ)),
-        block=(SEQ * COLUMNS,),
+        block=(STEP * COLUMNS,),
         args=(name, *of_tensor, f"{name}_embedded", *of_tensor, *table, *sizes),
         embedding=call.embedding,
     )

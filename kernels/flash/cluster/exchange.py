@@ -17,6 +17,7 @@ from ...device.cluster import (
     cluster_send2,
     cluster_start,
 )
+from ...device.loop import repeat
 from ...device.vector import ld2, st2
 from .shape import BARRIER
 
@@ -80,13 +81,17 @@ def exchange(shape: Any, weight_floats: int) -> Exchange:
         send_part(shared, place_of(slot, row % rows, row, key), row // rows, x, y)
 
     @cuda.jit(device=True)
+    def add_part(part, shared, s, at, own, row, lane_id):
+        x, y = ld2(shared, place_of(part, own, row, 2 * lane_id))
+        s[at], s[at + 1] = s[at] + x, s[at + 1] + y
+
+    add_parts = repeat(add_part, parts)
+
+    @cuda.jit(device=True)
     def load_scores(shared, s, at, own, row, lane_id):
         s[at], s[at + 1] = float32(0.0), float32(0.0)
         if 2 * lane_id < keys:
-            for part in range(parts):
-                x, y = ld2(shared, place_of(part, own, row, 2 * lane_id))
-                s[at] += x
-                s[at + 1] += y
+            add_parts(shared, s, at, own, row, lane_id)
 
     @cuda.jit(device=True)
     def await_scores(shared, rank, tid, phase, more):

@@ -47,24 +47,20 @@ def _reduction(count: int, lanes: int) -> Any:
 def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
     """A device function load(values, rows, first, dim, embedded_dim): four dims of `count` rows in turn.
 
-    A row past the last is 0. Values for which there are no rows or no dims at all keep their contents.
+    They are 0 past the last row or dim.
     """
 
     @cuda.jit(device=True)
-    def load_row(i, values, source, pitch, dim, embedded_dim, left):
-        x = load_dims(advance(source, i * pitch), dim, cuint(0), i < left, embedded_dim, hdim)
+    def load_row(i, values, source, rows, first, dim, embedded_dim):
+        x = load_dims(advance(source, i * rows.pitch), dim, cuint(0), first + i < rows.count, embedded_dim, hdim)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     load_rows = repeat(load_row, count)
 
     @cuda.jit(device=True)
     def load(values, rows, first, dim, embedded_dim):
-        if first < rows.count and dim < hdim:
-            source = advance(rows.data, uint64(first) * uint64(rows.pitch))
-            if first + count <= rows.count:
-                load_rows(values, source, rows.pitch, dim, embedded_dim, count)
-            else:
-                load_rows(values, source, rows.pitch, dim, embedded_dim, rows.count - first)
+        source = advance(rows.data, uint64(first) * uint64(rows.pitch))
+        load_rows(values, source, rows, first, dim, embedded_dim)
 
     return load
 

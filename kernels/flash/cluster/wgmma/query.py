@@ -49,6 +49,7 @@ def query_of(shape: Shape, embedding: Embedding, paired: int) -> tuple[Any, Any,
                 if dim < scope.sizes.embedded_dim:
                     x, at = per_dim(scope.table, dim), 4 * group
                     dim_values[at], dim_values[at + 1], dim_values[at + 2], dim_values[at + 3] = x.x, x.y, x.z, x.w
+            cuda.syncwarp()  # else the assembler moves each load to its use, and waits for them one by one
 
     @cuda.jit(device=True)
     def embed(raw, dim_values, tile, scope, thread, first_dim):
@@ -70,7 +71,7 @@ def query_of(shape: Shape, embedding: Embedding, paired: int) -> tuple[Any, Any,
         """Term 4 c + m of 16 is dim 4 m + c of 16, as in the fragments of K. The halves of pairs are 16 terms apart, as
         in the copies of K.
         """
-        if embeds_query:
+        if embeds_query and first_dim + thread.column < scope.sizes.embedded_dim:
             embed(raw, dim_values, tile, scope, thread, first_dim)
         column, scale = thread.column, scope.sizes.softmax_scale
         for i in range(passes):
