@@ -51,6 +51,7 @@ VALUES = (
 
 WORKSPACE = VALUES[-3:]
 NUMBERS = ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")  # that launches end with
+KEY_NUMBERS = ("seq_k", "seq_k", "hdim", "rotary_dim", 0, "causal", "scale")  # and one that embeds K: key j is at j
 
 _copied: set[str] = set()
 
@@ -100,7 +101,7 @@ def _arguments(launch: Launch) -> tuple[tuple[str | int | float, str], ...]:
         if name in names and not isinstance(names[(at := names.index(name)) + 1], str):
             names[at + 1 : at + 4] = [f"{name}{axis}" for axis in (".batch", ".head", ".row")]
     if launch.embedding:
-        names[-len(NUMBERS) :] = NUMBERS
+        names[-len(NUMBERS) :] = NUMBERS if launch.shape else KEY_NUMBERS
     types = (str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters)
     return tuple(zip(names, types, strict=True))
 
