@@ -95,7 +95,7 @@ def listing(*what: Any) -> None:
 
 
 def advice(arguments: str) -> None:
-    """Show the command `advise` with some arguments, and what it prints."""
+    """Show the command `advise` with some arguments, and what it prints, up to the first measured shape."""
     from ..models import advice  # which loads what calls of the op load
 
     printed = io.StringIO()
@@ -104,8 +104,11 @@ def advice(arguments: str) -> None:
             advice.main(arguments.split())
     except DataError as error:
         printed.write(str(error))
-    command = textwrap.wrap(f"$ python -m analysis advise {arguments}", 70, break_on_hyphens=False)
-    lines = (textwrap.fill(line, 78, subsequent_indent="    ") for line in printed.getvalue().splitlines())
+    command = textwrap.wrap(f"$ python -m analysis advise {arguments}", 46, break_on_hyphens=False)
+    told = printed.getvalue().splitlines()
+    shapes = [line for line in told if line.startswith("  ")]
+    kept = [line for line in told if line not in shapes[1:]] + ["  ..."] * bool(shapes[1:])
+    lines = (textwrap.fill(line, 48, subsequent_indent="    ") for line in kept)
     say("\n".join(["```text", " \\\n    ".join(command), *lines, "```"]))
 
 
