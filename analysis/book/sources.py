@@ -81,7 +81,8 @@ def calls(what: Any, comments: Mapping[str, str]) -> str:
     made, heading = [name for line in lines for name in comments if line.startswith(f"{name}(")], _heading(what)
     if made != list(comments):
         raise DataError(f"{heading}: it calls {made}, not {list(comments)}")
-    return "\n".join([heading, *(f"{name}(...)  {words}".rstrip() for name, words in comments.items()), ""])
+    width = max(map(len, comments)) + len("(...)  ")
+    return "\n".join([heading, *(f"{name}(...)".ljust(width) + words for name, words in comments.items()), ""])
 
 
 def _heading(what: Any) -> str:

@@ -106,8 +106,8 @@ def rule(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("fuse-choice", """`rope_attention` chooses for you, by an estimate for each shape. In float32 up to {few}
-queries it fused at every shape that we timed. Beyond, it mostly rotated K first; where it fused all the same, no way
+@finding("fuse-choice", """`rope_attention` chooses for you, in float32 by an estimate for each shape. Up to {few}
+queries it fused at every shape that we timed. Beyond that it mostly rotated K first. Where it did fuse, no other way
 with the same attention was faster.""")
 def choice(e: Evidence) -> Says:
     fused = {FULL, RAW, "rope_chunk"}

@@ -13,8 +13,9 @@ from . import Says, checks, finding, numbers
 from .fuse import beside, float32_over_others
 
 
-@finding("use-speed", """We timed {all} shapes in float32 beside PyTorch and Triton. `rope_attention` is slower on
-[{lost} of them](compare.html#beside-pytorch), and level on {tied}.""")
+@finding("use-speed", """Beside PyTorch and Triton we timed {all} shapes in float32, those of [Does our call
+win?](fuse.html#does-our-call-win). `rope_attention` is slower on [{lost} of them](compare.html#beside-pytorch), and
+level on {tied}.""")
 def speed(e: Evidence) -> Says:
     won, tied, lost = beside(float32_over_others(e))
     return numbers(all=won + tied + lost, lost=lost, tied=tied), checks(20 * lost < won)
