@@ -88,10 +88,18 @@ def stale_words(*studies: Study) -> str:
 
 
 def listing(*what: Any) -> None:
-    """Show the source of functions and classes, or lines of source as they are given."""
+    """Show the source of functions and classes, or lines of source as they are given; long sums take two lines."""
     sources = (each if isinstance(each, str) else inspect.getsource(each) for each in what)
-    text = "\n\n".join(each.rstrip() + "\n" for each in sources)
+    text = "\n\n".join("\n".join(map(_on_a_phone, each.rstrip().splitlines())) + "\n" for each in sources)
     say(f"```python\n{text}```")
+
+
+def _on_a_phone(line: str, columns: int = 50) -> str:
+    """A line of source, broken before a plus sign where it is longer than a phone shows."""
+    head, plus, tail = line[: columns - 2].rpartition(" + ")
+    if len(line) <= columns or not plus:
+        return line
+    return f"{head} \\\n{' ' * (len(line) - len(line.lstrip()) + 4)}+ {tail}{line[columns - 2 :]}"
 
 
 def advice(arguments: str) -> None:

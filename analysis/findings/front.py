@@ -15,7 +15,7 @@ SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
 @finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Beside separate kernels that load four
-floats at once, as it does, fused V5 takes {v5:slower} longer. By the authors' own times it is slower here, too.""")
+floats at once, as it does, the authors' fused V5 takes {v5:slower} longer. By their own times, too, it is slower.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
     return numbers(v5=v5.at(MAIN.hdim)), checks(
