@@ -124,7 +124,7 @@ def warps() -> Plot:
     return Plot(
         "warps", figure,
         "A block of the attention kernel, whose head has 64 keys. Only the first warp has the maximum of the block.",
-        "Eight warps in a row. Two have keys and write finite numbers; six have none, keep minus infinity and write NaN.",
+        "Eight warps in a row. Two have keys and write numbers; six have none, keep minus infinity and write NaN.",
         frame, computed("drawn from the kernel"),
     )  # fmt: skip
 
