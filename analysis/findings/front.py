@@ -14,8 +14,8 @@ from .v8 import FULL, HYBRID, over
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
-@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where separate kernels load four floats as
-well, the fused V5 takes {v5:slower} longer. By the authors' own times it is mostly slower, too.""")
+@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where separate kernels load four floats too,
+the fused V5 takes {v5:slower} longer. By the authors' times it is mostly slower, too.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
     return numbers(v5=v5.at(MAIN.hdim)), checks(
