@@ -14,8 +14,8 @@ from .v8 import FULL, HYBRID, over
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
-@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where separate kernels load four floats too,
-the fused V5 takes {v5:slower} longer. By the authors' times it is mostly slower, too.""")
+@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where separate kernels load four floats
+too, the fused V5 takes {v5:slower} longer. By the authors' times it is mostly slower, too.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
     return numbers(v5=v5.at(MAIN.hdim)), checks(
@@ -40,8 +40,8 @@ def wave(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("front-v8", """**[RoPE can be fused.](v8.html)** In V8, our kernel, blocks share a head. It is {fused:.1} as fast
-as separate kernels with its attention. With all dims rotated it wins by less.""")
+@finding("front-v8", """**[RoPE can be fused.](v8.html)** In V8, our kernel, blocks share a head. It is {fused:.1} as
+fast as separate kernels with its attention. With all dims rotated it wins by less.""")
 def v8(e: Evidence) -> Says:
     fused, hybrid = over(e, SEPARATE_V8, MAIN), over(e, HYBRID, MAIN)
     full = e.speedup(FULL, over=SEPARATE_V8, study="beyond", hdim=MAIN.hdim, heads=MAIN.heads, rotary="full")

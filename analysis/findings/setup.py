@@ -18,9 +18,9 @@ def megabytes(problem: Problem) -> float:
     return 8 * (math.prod(problem.q_shape) + math.prod(problem.kv_shape)) / 1e6
 
 
-@finding("setup-floor", """At head dim 2048 the card could read every input from its memory, do all the arithmetic and
-write the output in {floor}, each at full speed. The authors' separate kernels take {separate:.0f} times as long. Most
-of that time they wait.""")
+@finding("setup-floor", """At full speed the card could read every input of head dim 2048 from its memory, do all the
+arithmetic and write the output in {floor}. The authors' separate kernels take {separate:.0f} times as long. Most of
+that time they wait.""")
 def floor(e: Evidence) -> Says:
     ceilings, taken = e.gpu["ceilings"], e.time(SEPARATE, problem=MAIN)[MAIN]
     least = 1e3 * megabytes(MAIN) / ceilings["read_gb_s"] + MAIN.flops / ceilings["fp32_tflops"] / 1e6
