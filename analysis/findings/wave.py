@@ -76,8 +76,8 @@ def test(e: Evidence) -> Says:
 
 @finding(
     "wave-alone",
-    """And the launch and the buffer that it saves are not what makes it win: even if the rotations of separate
-kernels took no time, V7 would be {alone:.1} as fast at *their load*.""",
+    """What V7 saves, a launch and a buffer, is not what makes it win: even if the rotations of separate kernels
+took no time, V7 would be {alone:.1} as fast at *their load*.""",
 )
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
