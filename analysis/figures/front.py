@@ -64,8 +64,8 @@ def fusing(e: Evidence) -> Plot:
     return Plot(
         "front",
         figure,
-        f"Head dim {MAIN.hdim}, timed on the GPU alone. Measured V5 is over separate kernels that load four "
-        "floats, and V8, which is ours, over separate kernels with its attention.",
+        f"At head dim {MAIN.hdim}, the length of a query, on the GPU alone. Measured V5 is over separate kernels that "
+        "load four floats, and V8, ours, over separate kernels with its attention.",
         "Bars of speedups over separate kernels, published and measured. Sinusoidal V5 and RoPE V7 are published above "
         "1 and measured below. RoPE V1, all fused, is below 1 in both, and our V8, all fused as well, is above.",
         frame,
