@@ -99,13 +99,13 @@ def block(anchor: str, title: str, source: Source, files: str, path: str = "") -
 def table(what: Table, source: Source, anchor: str, summary: str = "") -> str:
     """A table as HTML with a permalink, a download and how to cite it; `source` where it names none of its own.
 
-    With a summary it is folded below that. Without one it is open, but for phones, which fold it.
+    With a summary it is folded below that. Without one it is open, but for phones, which fold it below its title.
     """
     title = f"Table of {', '.join(what.plain().header)}"
     csv = f"<a download='{anchor}.csv' href='data:text/csv;charset=utf-8,{quote(what.csv())}'>CSV</a>"
     state = "" if summary else " shown' open='"
     return (
-        f"<details class='evidence-table{state}' id='{anchor}'><summary>{summary or 'numbers'}</summary>"
+        f"<details class='evidence-table{state}' id='{anchor}'><summary>{summary or escape(title)}</summary>"
         f"{what._repr_html_()}<div class='below'>{permalink(anchor)}"
         f"{block(anchor, title, what.source or source, csv)}</div></details>"
     )

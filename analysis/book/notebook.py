@@ -88,14 +88,22 @@ def stale_words(*studies: Study) -> str:
 
 
 def listing(*what: Any) -> None:
-    """Show the source of functions and classes, or lines of source as they are given."""
+    """Show the source of functions and classes, or lines of source as they are given; long sums take two lines."""
     sources = (each if isinstance(each, str) else inspect.getsource(each) for each in what)
-    text = "\n\n".join(each.rstrip() + "\n" for each in sources)
+    text = "\n\n".join("\n".join(map(_on_a_phone, each.rstrip().splitlines())) + "\n" for each in sources)
     say(f"```python\n{text}```")
 
 
+def _on_a_phone(line: str, columns: int = 50) -> str:
+    """A line of source, broken before a plus sign where it is longer than a phone shows."""
+    head, plus, tail = line[: columns - 2].rpartition(" + ")
+    if len(line) <= columns or not plus:
+        return line
+    return f"{head} \\\n{' ' * (len(line) - len(line.lstrip()) + 4)}+ {tail}{line[columns - 2 :]}"
+
+
 def advice(arguments: str) -> None:
-    """Show the command `advise` with some arguments, and what it prints."""
+    """Show the command `advise` with some arguments, and what it prints, up to the first measured shape."""
     from ..models import advice  # which loads what calls of the op load
 
     printed = io.StringIO()
@@ -104,8 +112,11 @@ def advice(arguments: str) -> None:
             advice.main(arguments.split())
     except DataError as error:
         printed.write(str(error))
-    command = textwrap.wrap(f"$ python -m analysis advise {arguments}", 70, break_on_hyphens=False)
-    lines = (textwrap.fill(line, 78, subsequent_indent="    ") for line in printed.getvalue().splitlines())
+    command = textwrap.wrap(f"$ python -m analysis advise {arguments}", 46, break_on_hyphens=False)
+    told = printed.getvalue().splitlines()
+    shapes = [line for line in told if line.startswith("  ")]
+    kept = [line for line in told if line not in shapes[1:]] + ["  ..."] * bool(shapes[1:])
+    lines = (textwrap.fill(line, 48, subsequent_indent="    ") for line in kept)
     say("\n".join(["```text", " \\\n    ".join(command), *lines, "```"]))
 
 

@@ -4,6 +4,7 @@ import difflib
 import inspect
 import sys
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from kernels import version
@@ -65,9 +66,26 @@ def excerpt(what: Any, first: str, last: str) -> str:
     lines = inspect.getsource(what).splitlines()
     ends = [i for i, line in enumerate(lines) if line.lstrip().startswith(last)]
     starts = [i for i, line in enumerate(lines[: ends[0]] if ends else ()) if line.lstrip().startswith(first)]
-    origin = inspect.unwrap(what)
-    file = f"{getattr(origin, '__module__', origin.__name__).replace('.', '/')}.py"
+    heading = _heading(what)
     if len(ends) != 1 or not starts:
-        raise DataError(f"{file}: {len(ends)} lines begin with {last!r}, {len(starts)} before it with {first!r}")
+        raise DataError(f"{heading}: {len(ends)} lines begin with {last!r}, {len(starts)} before it with {first!r}")
+    return f"{heading}\n" + textwrap.dedent("\n".join(lines[starts[-1] : ends[0] + 1])) + "\n"
+
+
+def calls(what: Any, comments: Mapping[str, str]) -> str:
+    """Calls in a function, below the name of its file: without arguments, each with a comment, in their order.
+
+    Raises: DataError where the function does not make each of them once, on a line of its own, in this order.
+    """
+    lines = [line.strip() for line in inspect.getsource(what).splitlines()]
+    made, heading = [name for line in lines for name in comments if line.startswith(f"{name}(")], _heading(what)
+    if made != list(comments):
+        raise DataError(f"{heading}: it calls {made}, not {list(comments)}")
+    width = max(map(len, comments)) + len("(...)  ")
+    return "\n".join([heading, *(f"{name}(...)".ljust(width) + words for name, words in comments.items()), ""])
+
+
+def _heading(what: Any) -> str:
+    origin = inspect.unwrap(what)
     name = f", {origin.__name__}" if hasattr(origin, "__module__") else ""
-    return f"# {file}{name}\n" + textwrap.dedent("\n".join(lines[starts[-1] : ends[0] + 1])) + "\n"
+    return f"# {getattr(origin, '__module__', origin.__name__).replace('.', '/')}.py{name}"

@@ -75,6 +75,13 @@ IN_PROSE = {  # the words of prose
     **dict.fromkeys(OPEN, "cannot tell"),
 }
 
+
+def told(verdict: str) -> str:
+    """A verdict or an outcome to readers: the word of prose, and the finer one behind it, as in `"wrong (refuted)"`."""
+    word, finer = IN_PROSE[verdict], {WRONG: "another count"}.get(verdict, verdict)
+    return word if verdict in BETWEEN else f"{word} ({finer})"
+
+
 KINDS = {  # of a claim: what a place is called where the test's bounds are met, and where not
     "number": (HOLDS, REFUTED),
     "universal": (HOLDS, REFUTED),

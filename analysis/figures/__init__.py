@@ -4,7 +4,7 @@ from .counters import warp_waits
 from .decode import decode_error, decode_time
 from .front import fusing
 from .loads import loads
-from .pictures import banks, blocks, sector
+from .pictures import banks, blocks, sector, warps
 from .steps import pipelines, steps
 from .tensor_cores import tensor_cores
 from .timeline import timeline
@@ -13,5 +13,5 @@ from .waves import wave
 
 __all__ = [
     "banks", "blocks", "decode_error", "decode_time", "fusing", "loads", "pipelines", "sector", "steps",
-    "tensor_cores", "timeline", "v8_idea", "v8_tile", "warp_waits", "wave",
+    "tensor_cores", "timeline", "v8_idea", "v8_tile", "warp_waits", "warps", "wave",
 ]  # fmt: skip

@@ -78,14 +78,14 @@ def decode_time(e: Evidence) -> Plot | Missing:
     with canvas(title, rows=3, height=7, width=NARROW, sharex=True, height_ratios=(3, 4, 2)) as (figure, axes):
         for axis, dtype in zip(axes, DTYPES):
             mine = frame[frame["dtype"] == dtype]
-            axis.axhline(1, color="0.5", ls="--", lw=1.5, label="reading K and V alone")
+            axis.axhline(1, color="0.5", ls="--", lw=1.5)
             for line in LINES:
                 points = mine[mine["series"] == line.label]
                 if len(points) and line.look:
                     look = {"lw": 1.5, "ms": 6, **line.look}
                     axis.plot(points["keys"], points["us"] / points["reading_us"], label=line.label, **look)
             log_ticks(axis, "y", 1, 100, "×")
-            axis.set_title(f"a step in {dtype}, over reading K and V", loc="left", fontsize=9.5)
+            axis.set_title(f"time of a step in {dtype}; dashed: the least possible", loc="left", fontsize=9.5)
             raw, rotated = (mine[mine["series"] == line.label].set_index("keys")["us"] for line in LINES[:-3:-1])
             added = 100 * (raw / rotated - 1)
             filled = None if dtype == "float32" else "w"
@@ -95,13 +95,13 @@ def decode_time(e: Evidence) -> Plot | Missing:
         axes[-1].margins(y=0.3)
         axes[-1].yaxis.set_major_formatter(lambda share, _: f"{share:.0f} %")
         _keys(axes[-1], [SWEPT[0], 1024, 4096, 16384, SWEPT[-1]], "keys")
-        legend(figure, axes[1::-1], size=8)
+        legend(figure, axes[1::-1], size=8.5)
     return Plot(
         "decode-time",
         figure,
-        "One query, 32 heads on 8 of K and V, head dim 128, on the GPU alone; K and V are read from memory, not from "
-        "L2. Upper panels: time divided by that of an empty launch plus that of reading K and V at full "
-        f"speed. Raw keys are rotated in the call, rotated keys were rotated before it.{_left_out(e)}",
+        "One query in a layer of LLaMA, on the GPU alone; K and V are read from memory, not from L2. Upper panels: "
+        "time over the least possible, which is an empty launch and one read of K and V. Raw keys are rotated in the "
+        f"call, rotated keys were rotated before it. Autotuned: PyTorch first tried several kernels.{_left_out(e)}",
         "Lines of time over that of reading K and V, by the number of keys, in float32 and in float16. Ours comes down "
         "to it with more keys; PyTorch lies several times above. In float16 FlashInfer comes near ours with rotated "
         "keys, and stays well above with raw ones. Below, what rotating adds, in percent: little in float32, and less "
@@ -133,7 +133,7 @@ def decode_error(e: Evidence) -> Plot | Missing:
     frame = pd.DataFrame(rows, columns=["dtype", "series", "version", "keys", "relative_err"]).dropna()
     if frame.empty:
         return Missing.study(STUDY)
-    title = "Angles in float32 drift with the position; exact seeds do not"
+    title = "Angles in float32 drift with the position; ours do not"
     with canvas(title, height=3.9, width=NARROW) as (figure, (axis,)):
         for (series, points), marker in zip(frame.groupby("series", sort=False), "ososv"):
             half, color = series.endswith("16"), {"ours": 0, "FlashInfer": 3}.get(series.partition(",")[0], 1)

@@ -52,18 +52,21 @@ def blocks(e: Evidence) -> Plot | Missing:
     count, found = load.heads * load.seq_q, {name: held(e, name, MAIN.hdim)[MAIN.hdim] for name in (V7, SEPARATE)}
     if not all(found.values()):
         return Missing("make resources")
-    rows = []
-    for words, name in (("V7", V7), ("separate kernels", SEPARATE)):
-        places = int(found[name].value)
-        rows += [(words, wave, min(count - places * wave, places), places) for wave in range(-(-count // places))]
+    places = {name: int(one.value) for name, one in found.items()}
+    rows = [
+        (words, wave, max(min(count - places[name] * wave, places[name]), 0), places[name])
+        for words, name in (("V7", V7), ("separate kernels", SEPARATE))
+        for wave in range(-(-count // min(places.values())))
+    ]
     frame = pd.DataFrame(rows, columns=["kernel", "wave", "blocks", "places"])
     title = "A few blocks too many cost a second wave"
     with canvas(title, 1, 2, height=2.9, width=NARROW, sharey=True) as (figure, axes):
         for axis, (words, mine) in zip(axes, frame.groupby("kernel", sort=False)):
-            axis.bar(mine["wave"], mine["places"], 0.94, **FREE)
+            axis.bar(mine["wave"], mine["places"].where(mine["blocks"] > 0), 0.94, **FREE)
             axis.bar(mine["wave"], mine["blocks"], 0.94, color=[LATE if wave else DARK for wave in mine["wave"]])
             for wave, number in zip(mine["wave"], mine["blocks"]):
-                axis.text(wave, number + 20, str(number), ha="center", fontsize=9, bbox=BEHIND)
+                at = number / 2 if number > count / 4 else number + 20
+                axis.text(wave, at, str(number), ha="center", fontsize=9, bbox=BEHIND)
             axis.set(xlim=(-0.55, frame["wave"].max() + 0.55), xticks=range(frame["wave"].max() + 1))
             axis.set_xticklabels(["first", "second", "third"][: frame["wave"].max() + 1])
             axis.set_title(words, loc="left", fontsize=9)
@@ -77,7 +80,7 @@ def blocks(e: Evidence) -> Plot | Missing:
     return Plot(
         "blocks", figure,
         f"The {count} blocks of attention with {load.heads} heads at head dim {MAIN.hdim}. The card has places for "
-        f"{int(found[V7].value)} blocks of V7 and {int(found[SEPARATE].value)} of the separate kernel, by their "
+        f"{places[V7]} blocks of V7 and {places[SEPARATE]} of the separate kernel, by their "
         "registers.",
         "Bars of blocks by wave. All of V7 run in one wave; a few of the separate kernel's are left for a second.",
         frame, computed("from the compiler's report"),
@@ -99,6 +102,30 @@ def banks() -> Plot:
         "Half of Phase 6's tile of queries; a cell is a word of two values. Each thread reads two words of its own "
         "row, and words that lie in one bank are read one after the other.",
         computed("drawn from the layout of Phase 6"), columns=1, height=4.3,
+    )  # fmt: skip
+
+
+def warps() -> Plot:
+    """What each warp of a block goes on with where a reduction leaves its result in the first, for 64 keys."""
+    rows = [(warp, warp < 2, "block's" if not warp else "own" if warp < 2 else "−∞") for warp in range(8)]
+    frame = pd.DataFrame(rows, columns=["warp", "has_keys", "maximum"])
+    frame["writes"] = frame["has_keys"].map({True: "finite", False: "NaN"})
+    with canvas("Six of eight warps write NaN", height=1.9, width=NARROW) as (figure, (axis,)):
+        for warp, keys, *words in frame.itertuples(index=False):
+            for row, text in enumerate(("32" if keys else "0", *words)):
+                colour = LIGHT if keys else LATE if row == 2 else NONE
+                axis.barh(row, 0.94, 0.9, left=warp + 0.03, color=colour, lw=0)
+                axis.text(warp + 0.5, row, text, ha="center", va="center", fontsize=7.5)
+        axis.set(xlim=(0, 8), ylim=(2.5, -0.5), xticks=[warp + 0.5 for warp in range(8)], yticks=range(3))
+        axis.set_xticklabels(map(str, range(1, 9)))
+        axis.set_yticklabels(["its keys", "its maximum", "it writes"])
+        axis.set_xlabel("warps of a block", loc="left", fontsize=8.5)
+        axis.grid(visible=False)
+    return Plot(
+        "warps", figure,
+        "A block of the attention kernel, whose head has 64 keys. Only the first warp has the maximum of the block.",
+        "Eight warps in a row. Two have keys and write numbers; six have none, keep minus infinity and write NaN.",
+        frame, computed("drawn from the kernel"),
     )  # fmt: skip
 
 

@@ -107,8 +107,8 @@ def _pictures(
     return Plot(
         id,
         figure,
-        "Boxes are launches, dashed lines are where the host waits, and × beside an arrow is how often a head's keys "
-        f"are read.{orange}{about}",
+        "Boxes are launches, and dashed lines are where the host waits. Beside an arrow: how often keys are read."
+        f"{orange}{about}",
         f"Small diagrams of one call of {', '.join(names)}: launches, waits, and how often each reads"
         f"{' and embeds' if embeds else ''} keys.",
         pd.concat(tables, ignore_index=True),
@@ -145,8 +145,8 @@ def _picture(axis: Axes, left: float, low: float, words: str, steps: Sequence[St
         tail = low + (MAKER if each in made else TOP)
         arrows(axis, (left + x, tail), (left + x, low + ATTENTION + DEEP), again, EMBED if own else INK)
         if each == "k" and again > 1:
-            y, colour = low + ATTENTION + DEEP + 0.07, EMBED if own else SOFT
-            write(axis, left + x - 0.17, y, f"{again}×", color=colour, bbox={"fc": "white", "ec": "none", "pad": 0.2})
+            y, behind = low + ATTENTION + DEEP + 0.11, {"fc": "white", "ec": "none", "pad": 0.2}
+            write(axis, left + x - 0.19, y, f"read\n{again}×", color=SOFT, bbox=behind, linespacing=0.95)
     for place in (place for place, step in enumerate(steps) if step is None):
         y = low + (0.04 if place == len(steps) - 1 else MAKER - 0.04)
         axis.plot([left, left + WIDE - 0.12], [y, y], color=WAIT, lw=1.0, ls=(0, (3, 2)))

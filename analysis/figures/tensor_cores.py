@@ -12,10 +12,10 @@ STUDY = "half_prompts"
 RUNGS = (  # in words, version
     ("Phase 4", "fp16_phase4"),
     ("Phase 4 on tensor cores", "fp16_phase4_mma"),
-    ("1: scores only, in registers", "fp16_phase7a"),
-    ("2: the other product too", "fp16_phase7b"),
-    ("3: tiles copied ahead", "fp16_phase7c"),
-    ("4: wgmma", "fp16_phase7d"),
+    ("scores in registers", "fp16_phase7a"),
+    ("both products", "fp16_phase7b"),
+    ("copies ahead", "fp16_phase7c"),
+    ("wgmma", "fp16_phase7d"),
     ("FlashAttention, PyTorch", "torch_sdpa_fp16_flash"),
     ("cuDNN, PyTorch", "torch_sdpa_fp16_cudnn"),
 )
@@ -43,7 +43,8 @@ def tensor_cores(e: Evidence) -> Plot | Missing:
         "tensor-cores",
         figure,
         "The report's shape: 8 heads of 512 tokens, head dim 64, on the GPU alone. Blue: Phase 4, the same with both "
-        "products on tensor cores, and the four steps of a new kernel, each on the step before. Grey: libraries.",
+        "products on tensor cores, and the four steps of a new kernel, each on the step before. Grey: libraries. (The "
+        "page on half precision times Phase 4 in another run.)",
         "Bars of time on a logarithmic axis. Tensor cores make Phase 4 several times as fast, scores in registers as "
         "much again, both products and copies ahead go below the libraries; wgmma is level with them.",
         frame,

@@ -20,11 +20,11 @@ INK, SOFT = "0.15", "0.4"
 COPY, WORK, ROTATE = "#d9dde1", "#d7e6f5", "#f3cf9b"  # what boxes of the timeline are filled with
 ARROW = {"arrowstyle": "-|>", "color": INK, "lw": 1.2}
 STEPS = (  # where a number stands, its arrow, what it means
-    ((1.64, 2.1), ((1.36, 2.1), (1.95, 2.1)), "Each block rotates its slices of Q and K and multiplies them."),
-    ((2.45, 1.7), ((2.45, 1.95), (2.45, 1.45)), "It sends each part of a score to the block that owns the row."),
-    ((3.12, 0.98), None, "The owner adds the parts up and computes the softmax."),
-    ((1.62, 0.2), ((1.95, 0.5), (1.3, -0.05)), "It sends the weights to all blocks."),
-    ((1.62, -0.35), ((1.3, -0.35), (1.95, -0.35)), "Each multiplies them by its slice of V, and stores."),
+    ((1.64, 2.1), ((1.36, 2.1), (1.95, 2.1)), "Rotate the slices of Q and K, multiply them."),
+    ((2.45, 1.7), ((2.45, 1.95), (2.45, 1.45)), "Send parts of scores to the owner of the row."),
+    ((3.12, 0.98), None, "Owner: add the parts, compute the softmax."),
+    ((1.62, 0.2), ((1.95, 0.5), (1.3, -0.05)), "Owner: send the weights to all blocks."),
+    ((1.62, -0.35), ((1.3, -0.35), (1.95, -0.35)), "Multiply them by the slice of V, and store."),
 )
 
 
@@ -69,7 +69,7 @@ def v8_idea(e: Evidence) -> Plot:
             for x, y in (at, (-0.08, -1.0 - 0.3 * number)):
                 axis.text(x, y, str(number), ha="center", va="center", fontsize=8, color="white", fontweight="bold",
                           bbox={"boxstyle": "circle,pad=0.2", "fc": INK, "ec": "none"})  # fmt: skip
-            axis.text(0.08, -1.0 - 0.3 * number, words, va="center", fontsize=8)
+            axis.text(0.08, -1.0 - 0.3 * number, words, va="center", fontsize=9)
     frame = pd.DataFrame(
         [(str(problem), shape.core, shape.cluster, shape.queries, shape.width)],
         columns=["problem", "core", "cluster", "queries", "width"],
@@ -77,8 +77,8 @@ def v8_idea(e: Evidence) -> Plot:
     return Plot(
         "v8-idea",
         figure,
-        f"Each block holds {shape.width} of {problem.hdim} dims; {SHOWN} of {shape.cluster} slices are drawn. Q "
-        "is rotated once, and K once in each cluster. Scores and weights go from shared memory to shared memory.",
+        f"Each block holds {shape.width} dims; only {SHOWN} slices are drawn. Q is rotated once, and K once in each "
+        "cluster. Scores and weights go from shared memory to shared memory.",
         f"Diagram: Q, K and V are cut along the head dim, a slice for each of {shape.cluster} blocks. Each block "
         "multiplies its slices of Q and K; the parts are summed by the owners of the rows, and the weights go to all.",
         frame,
@@ -94,7 +94,7 @@ WARPS = (
     ("weights·V", 7.1, 1.7, WORK),
     ("store", 8.8, 0.9, COPY),
 )
-WAITS = (("waits for K", 1.7, 0.7), ("waits for parts", 4.4, 0.7), ("waits for weights", 6.4, 0.7))
+WAITS = (("waits for K", 1.7, 0.7), ("waits for parts", 4.4, 0.7), ("waits for V, weights", 6.4, 0.7))
 COPIES = (("copy K", 0.2, 2.2, COPY), ("copy V", 4.4, 2.7, COPY))
 SENT = (("parts of scores,\nto their owners", 4.4), ("weights, to all", 6.4))
 

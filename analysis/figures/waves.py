@@ -32,7 +32,8 @@ def wave(e: Evidence) -> Plot | Missing:
     most = frame["heads"].max() + 0.6
     v7, separate = (held(e, name, MAIN.hdim)[MAIN.hdim].value / MAIN.seq_q for name in (V7, SEPARATE))
     theirs = {"their shapes": MAIN.heads, "their load": matched(MAIN, e.gpu["sms"]).heads}
-    with canvas("V7 wins in two windows of heads", height=3.5, width=NARROW) as (figure, (axis,)):
+    title = f"Up to {frame['heads'].max()} heads, V7 wins in two windows"
+    with canvas(title, height=3.5, width=NARROW) as (figure, (axis,)):
         for count in range(1, round(most / separate) + 1):
             if separate * count < min(v7 * count, most):
                 axis.axvspan(separate * count, min(v7 * count, most), color=PALETTE[1], alpha=0.25, lw=0)

@@ -14,8 +14,8 @@ from .v8 import FULL, HYBRID, over
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
-@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where both load four floats, the fused
-V5 takes {v5:slower} longer. By the authors' own times it is slower, too.""")
+@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where separate kernels load four floats
+too, the fused V5 takes {v5:slower} longer. By the authors' times it is mostly slower, too.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
     return numbers(v5=v5.at(MAIN.hdim)), checks(
@@ -28,8 +28,8 @@ def loads(e: Evidence) -> Says:
 
 @finding(
     "front-wave",
-    """**[V7's win was a wave.](wave.html)** On our cards it wins only where its blocks need a round, or
-*wave*, fewer than the others' do. There it is up to {v7:.1} as fast.""",
+    """**[On our cards V7 wins by a wave.](wave.html)** It wins clearly only where its blocks fit in fewer rounds,
+or *waves*, than those of separate kernels. There it is up to {v7:.1} as fast.""",
 )
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
@@ -40,8 +40,8 @@ def wave(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("front-v8", """**[RoPE can be fused.](v8.html)** In V8, our kernel, a group of blocks splits the head dim. It
-is {fused:.1} as fast as separate kernels with the same attention; less if all dims are rotated.""")
+@finding("front-v8", """**[RoPE can be fused.](v8.html)** In V8, our kernel, blocks share a head. It is {fused:.1} as
+fast as separate kernels with its attention. With all dims rotated it wins by less.""")
 def v8(e: Evidence) -> Says:
     fused, hybrid = over(e, SEPARATE_V8, MAIN), over(e, HYBRID, MAIN)
     full = e.speedup(FULL, over=SEPARATE_V8, study="beyond", hdim=MAIN.hdim, heads=MAIN.heads, rotary="full")

@@ -11,7 +11,7 @@ from ..evidence.interval import TIE
 from ..measure.studies import FLASHINFER, FUSIONS, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH
 from ..models import fusion
 from ..models.advice import FEW_QUERIES, few_queries
-from ..models.rivals import Rival, rivals, served
+from ..models.rivals import Rival, beside_op, rivals, served
 from . import Says, checks, faster, finding, numbers, of_values
 from .common import times
 from .decode import COLD, MANY, RAW, STUDY, step
@@ -23,21 +23,27 @@ PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causa
 
 
 class Outcomes(NamedTuple):
-    """On how many problems something is fastest, ties with the fastest, and loses; 3 % are a tie."""
+    """On how many problems something is fastest, ties with the fastest, and loses."""
 
     won: int
     tied: int
     lost: int
 
 
+def compared(e: Evidence, of: Callable[[Problem], bool]) -> list[tuple[Problem, set[str]]]:
+    """Problems on which full fusion, the hybrid and separate kernels of one core were timed, with the fastest."""
+    asked = [(study, problem) for study in ("map", "heldout") for problem in e.study(study).problems("rope")]
+    found = ((problem, fusion.winners(e, problem, study)) for study, problem in asked if of(problem))
+    return [(problem, fastest) for problem, fastest in found if fastest]
+
+
 def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
     """How full fusion does against the hybrid and separate kernels of its core. Raises: NotMeasured."""
-    asked = [(study, problem) for study in ("map", "heldout") for problem in e.study(study).problems("rope")]
-    found = [fusion.winners(e, problem, study) for study, problem in asked if of(problem)]
-    if not any(found):
+    found = [fastest for _, fastest in compared(e, of)]
+    if not found:
         raise NotMeasured("the map is not measured: `make measure STUDY=map`")
     alone, among = found.count({FULL}), sum(FULL in fastest for fastest in found)
-    return Outcomes(alone, among - alone, sum(map(bool, found)) - among)
+    return Outcomes(alone, among - alone, len(found) - among)
 
 
 def own_keys(problem: Problem) -> bool:
@@ -52,27 +58,34 @@ def many_queries(problem: Problem) -> bool:
     return problem.seq_q > FEW_QUERIES
 
 
+def decodes(problem: Problem) -> bool:
+    return problem.seq_q <= MOST_QUERIES
+
+
 def beside(gains: Estimates) -> Outcomes:
-    """Of speedups over a rival, by their values."""
+    """Of speedups over a rival, by their values: within 3 % is a tie."""
     values = [each.value for each in gains.values() if each]
     won, lost = sum(value > TIE for value in values), sum(value < 1 / TIE for value in values)
     return Outcomes(won, len(values) - won - lost, lost)
 
 
 def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str) -> Estimates:
-    """Where the op runs a version: how many times as fast as the fastest peer it is; of prompts in float32 as V8 too.
-
-    Raises: NotMeasured where nothing was timed.
-    """
+    """Where the op runs a version: how many times as fast as the fastest peer it is. Raises: NotMeasured."""
     found: dict[Problem, Estimate] = {}
     for problem in e.study(study).problems("rope"):
-        if problem.dtype in dtypes and served(e, problem) == version:
-            fused = e.speedup(version, FULL, study, timer, problem=problem)[problem] if study == "prompts" else None
-            peers = [rival.over for rival in rivals(e, problem, version, (study,), timer)[:1]]
-            if known := [*peers, *filter(None, [fused])]:
-                found[problem] = min(known, key=lambda each: each.value)
+        peers = rivals(e, problem, version, (study,), timer) if problem.dtype in dtypes else []
+        if peers and served(e, problem) == version:
+            found[problem] = peers[0].over
     if not found:
         raise NotMeasured(f"calls of rope_attention were not timed beside others: `make measure STUDY={study}`")
+    return Estimates(found, "×")
+
+
+def float32_over_others(e: Evidence, of: Callable[[Problem], bool] = bool) -> Estimates:
+    """Of every float32 call timed beside a peer: how many times as fast as the fastest it is. Raises: NotMeasured."""
+    found = {problem: rival.over for problem, rival in beside_op(e).items() if of(problem)}
+    if not found:
+        raise NotMeasured("nothing was timed beside the op's kernels: `make measure STUDY=peers`")
     return Estimates(found, "×")
 
 
@@ -93,9 +106,24 @@ def rule(e: Evidence) -> Says:
     )  # fmt: skip
 
 
+@finding("fuse-choice", """`rope_attention` chooses for you, in float32 by an estimate for each shape. Up to {few}
+queries it fused at every shape that we timed. Beyond that it mostly rotated K first. Where it did fuse, no other way
+with the same attention was faster.""")
+def choice(e: Evidence) -> Says:
+    fused = {FULL, RAW, "rope_chunk"}
+    alike = dict(compared(e, bool))
+    few, many = ([problem for problem in {**alike, **beside_op(e)} if (problem.seq_q > FEW_QUERIES) is long]
+                 for long in (False, True))  # fmt: skip
+    kept = [problem for problem in many if served(e, problem) in fused]
+    return numbers(few=FEW_QUERIES), checks(
+        {served(e, problem) for problem in few} <= fused, 2 * len(kept) < len(many),
+        all(FULL in alike[problem] for problem in kept),
+    )  # fmt: skip
+
+
 @finding("fuse-decode", """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* The call
-takes {us:.0}. FlashInfer, the fastest other that takes raw keys, needs {other:.1} as long. What runs is a full fusion,
-`rope_decode`: it rotates each key as it reads it.""")
+takes {us:.0}. [FlashInfer](decode.html), the fastest other that takes raw keys, needs {other:.1} as long. What runs is
+a full fusion, `rope_decode`: it rotates each key as it reads it.""")
 def decode(e: Evidence) -> Says:
     rival, over = fastest_other(e, HALF_DECODE, STUDY, COLD)
     us = e.time(RAW, STUDY, COLD, problem=HALF_DECODE)
@@ -105,8 +133,8 @@ def decode(e: Evidence) -> Says:
 
 
 @finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* The call takes
-{us:.0}. Compiled RoPE in front of cuDNN, the fastest other, needs {other:.1} as long. What runs is a hybrid,
-`rope_prompt`: a kernel in front rotates K once, and attention rotates its own queries.""")
+{us:.0}. RoPE compiled by PyTorch, in front of cuDNN, is the fastest other and needs {other:.1} as long. What runs is a
+hybrid, `rope_prompt`: a kernel in front rotates K once, and attention rotates its own queries.""")
 def prompt(e: Evidence) -> Says:
     rival, over = fastest_other(e, PROMPT, "half_prompts")
     us = e.time("rope_prompt", "half_prompts", problem=PROMPT)
@@ -117,7 +145,7 @@ def prompt(e: Evidence) -> Says:
 
 @finding("fuse-short", """**You have few tokens and huge heads** in float32: {tokens} tokens, head dim {hdim}, the
 authors' shape. *Fuse.* The call takes {us:.0}. PyTorch's fastest way, one compiled graph, needs {other:.1} as long.
-What runs is a full fusion, `rope_v8`. The same attention takes {apart:.1} as long where it is not fused.""")
+What runs is a full fusion, `rope_v8`. Without fusing, the same attention and its rotation take {apart:.1} as long.""")
 def short(e: Evidence) -> Says:
     rival, over = fastest_other(e, MAIN, "peers")
     us, apart = e.time(FULL, "peers", problem=MAIN), times(e.speedup(FULL, SEPARATE, "beyond", problem=MAIN))

@@ -18,8 +18,8 @@ def megabytes(problem: Problem) -> float:
     return 8 * (math.prod(problem.q_shape) + math.prod(problem.kv_shape)) / 1e6
 
 
-@finding("setup-floor", """At head dim 2048 the card could read every input from DRAM, do all the arithmetic on its
-FP32 units and write the output in {floor}. The authors' separate kernels take {separate:.0f} times as long. Most of
+@finding("setup-floor", """At full speed the card could read every input of head dim 2048 from its memory, do all the
+arithmetic and write the output in {floor}. The authors' separate kernels take {separate:.0f} times as long. Most of
 that time they wait.""")
 def floor(e: Evidence) -> Says:
     ceilings, taken = e.gpu["ceilings"], e.time(SEPARATE, problem=MAIN)[MAIN]

@@ -1,4 +1,4 @@
-"""Tensor cores in an afternoon? The half-precision report's Phase 6, and what it calls Phase 7."""
+"""Tensor cores in two steps: the half-precision report's Phase 6, and what it calls Phase 7."""
 
 from kernels import Problem
 
@@ -18,8 +18,8 @@ def step(e: Evidence, version: str, over: str, problem: Problem = REPORT) -> Est
     return e.speedup(version, over=over, study="half_prompts", problem=problem)
 
 
-@finding("tensor-cores-short", """We built what it asks for. At the report's shape two steps make a kernel {gain:.0f}
-times as fast as Phase 4, and faster than the libraries. For long sequences "weeks" is fair.""")
+@finding("tensor-cores-short", """We built such a kernel. By its second step it is {gain:.0f} times as fast as Phase 4
+at the report's shape, and faster than the libraries. For long sequences "weeks" is fair.""")
 def short(e: Evidence) -> Says:
     gain = step(e, BOTH, PHASE4)
     return numbers(gain=gain[REPORT].value), checks(
@@ -36,8 +36,9 @@ def phase6(e: Evidence) -> Says:
     return numbers(slow=times(slow), share=share), checks(faster(slow), share > 0.9, share < 1)
 
 
-@finding("tensor-cores-idle", """Nothing spills out of registers, and there are fewer barriers than in Phase 4. Removing
-the idle threads changes nothing. With work for them, a warp for each row, Phase 6 is {warps:.1} as fast as Phase 4.""")
+@finding("tensor-cores-idle", """The registers suffice, and there are fewer barriers than in Phase 4. Removing the idle
+threads changes nothing. (Giving them work does help: with a warp for each row, and without padding, Phase 6 becomes
+{warps:.1} as fast as Phase 4.)""")
 def idle(e: Evidence) -> Says:
     spills = (e.resource(f"fp16_phase6_iter{n}", "spill_bytes", hdim=HDIM) < 1 for n in (1, 2))
     barriers = e.count(PHASE6, "barriers", hdim=HDIM) / e.count(PHASE4, "barriers", hdim=HDIM)
@@ -48,7 +49,7 @@ def idle(e: Evidence) -> Says:
 
 @finding(
     "tensor-cores-mma",
-    """With nothing else changed, Phase 4 on tensor cores is {mma:.1} as fast. The report predicts
+    """On tensor cores, with nothing else changed, Phase 4 becomes {mma:.1} as fast. The report predicts
 {said:.1f} times.""",
 )
 def mma(e: Evidence) -> Says:
@@ -57,21 +58,22 @@ def mma(e: Evidence) -> Says:
     return numbers(mma=times(mma), said=predicted.value), checks(mma > predicted)
 
 
-@finding("tensor-cores-registers", """Its first step computes only the scores on tensor cores, and is {first:.0f} times
-as fast as Phase 4.""")
+@finding("tensor-cores-registers", """Its first step, *scores in registers*, computes only the scores on tensor cores.
+It is {first:.0f} times as fast as Phase 4.""")
 def registers(e: Evidence) -> Says:
     first, both, ahead = (step(e, *pair) for pair in ((SCORES, PHASE4), (BOTH, SCORES), (AHEAD, BOTH)))
     return numbers(first=first[REPORT].value), checks(first > 10, both < first, ahead < first)
 
 
-@finding("tensor-cores-ahead", """The second step puts the other product there too, and is {both:.1} as fast as the
-first. The third copies tiles ahead of their use, and gains {ahead:faster}. It is the best at this shape, {cudnn:.1} as
-fast as cuDNN. The last step uses `wgmma`, Hopper's own instruction, and is slower: its large blocks are too few for the
-card. With {tokens:,} tokens it is {long:.1} as fast as the third, about level with cuDNN.""")
+@finding("tensor-cores-ahead", """The second step, *both products*, puts the other one there too, and is {both:.1} as
+fast as the first. *Copies ahead* fetches tiles before they are needed. It gains a little more and is the best at this
+shape, {cudnn:.1} as fast as NVIDIA's cuDNN. The last step, *wgmma*, uses Hopper's own instruction and is slower: its
+large blocks are too few for the card. But with {tokens:,} tokens it is {long:.1} as fast as *copies ahead*, about level
+with cuDNN.""")
 def ahead(e: Evidence) -> Says:
     pairs = ((BOTH, SCORES), (AHEAD, BOTH), (AHEAD, CUDNN), (WGMMA, AHEAD, LONG))
     both, gain, cudnn, long = (step(e, *asked) for asked in pairs)
-    shown = {"both": times(both), "ahead": gain, "cudnn": times(cudnn), "long": times(long)}
+    shown = {"both": times(both), "cudnn": times(cudnn), "long": times(long)}
     return numbers(**shown, tokens=LONG.seq_q), checks(
         *map(faster, (both, gain, cudnn, long)), slower(step(e, WGMMA, AHEAD)),
         of_values(ties(step(e, WGMMA, CUDNN, LONG))),

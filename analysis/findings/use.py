@@ -6,20 +6,19 @@ from kernels import Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
-from ..models.rivals import beside_op, served
+from ..models.rivals import served
 from ..record.files import problem_of
 from ..record.runs import read
-from . import Says, checks, finding, numbers, slower
+from . import Says, checks, finding, numbers
+from .fuse import beside, float32_over_others
 
 
-@finding("use-speed", """We timed {all} shapes in float32 beside PyTorch and Triton. `rope_attention` is slower on
-[{lost} of them](compare.html#beside-pytorch).""")
+@finding("use-speed", """Beside PyTorch and Triton we timed {all} shapes in float32, those of [Does our call
+win?](fuse.html#does-our-call-win). `rope_attention` is slower on [{lost} of them](compare.html#beside-pytorch), and
+level on {tied}.""")
 def speed(e: Evidence) -> Says:
-    found = Estimates({problem: rival.over for problem, rival in beside_op(e).items()}, "×")
-    if not found:
-        raise NotMeasured("nothing was timed beside the op's kernels")
-    lost = sum(bool(slower(found.at(problem)).values) for problem in found)
-    return numbers(all=len(found), lost=lost), checks(20 * lost < len(found))
+    won, tied, lost = beside(float32_over_others(e))
+    return numbers(all=won + tied + lost, lost=lost, tied=tied), checks(20 * lost < won)
 
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
@@ -31,9 +30,9 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
     return found
 
 
-@finding("use-overhead", """Called with its defaults, the op takes up to {added:.0} more of the host's time than a bare
-launch of its kernel. A long prompt in float32 takes up to {maps:.0} more, as the op builds a descriptor of each tensor.
-In a graph it takes at most {graph:slower} longer.""")
+@finding("use-overhead", """Called with its defaults, `rope_attention` takes up to {added:.0} more of the host's time
+than a bare launch of its kernel. A long prompt in float32 takes up to {maps:.0} more, as it first describes each tensor
+to the GPU's copy unit. In a CUDA graph the call takes at most {graph:slower} longer.""")
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
     for row in op_rows(e, "op_time"):

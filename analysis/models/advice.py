@@ -25,6 +25,7 @@ MEANS = {
 SHOWN = 3
 FAR = 4.0  # a factor in one size, beyond which a measured problem says little
 
+FLASH = "FlashAttention"
 ONE_GRAPH = {"torch_rope_one_graph": "RoPE and attention as one graph"}
 BESIDE = {  # of what the op runs: the studies that timed it, what is told beside it, and what it is
     FULL: (("map", "beyond"), {HYBRID: WORDS[HYBRID], SEPARATE: WORDS[SEPARATE]}, ""),
@@ -34,7 +35,7 @@ BESIDE = {  # of what the op runs: the studies that timed it, what is told besid
     "rope_chunk": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "which splits the keys of a chunk of a prompt"),
     "rope_prompt": (
         ("half_prompts",),
-        {"torch_rope_half_cudnn": "compiled RoPE and cuDNN", "torch_rope_half_flash": "compiled RoPE and flash"},
+        {f"torch_rope_half_{one}": f"compiled RoPE and {name}" for one, name in (("cudnn", "cuDNN"), ("flash", FLASH))},
         "a hybrid: a launch in front rotates K",
     ),
 }

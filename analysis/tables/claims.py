@@ -9,7 +9,7 @@ from kernels import VERSIONS
 
 from ..claims import judge
 from ..claims.claim import CLAIMS, HEADLINE, WRITE_UP, Claim
-from ..claims.rule import DEVICE, FALLS, IN_PART, IN_PROSE, MEANS, STANDS, VERDICTS
+from ..claims.rule import DEVICE, FALLS, IN_PART, IN_PROSE, MEANS, VERDICTS, told
 from ..evidence import Evidence
 from ..evidence.origin import DECIDED
 from ..record import published
@@ -17,7 +17,6 @@ from ..record.text import number
 from .table import VERDICT_STYLE, Missing, Table, lines, mark, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
-SIDES = {"all that stand": STANDS, "all that fall": FALLS}
 
 
 def _given(e: Evidence) -> tuple[Counter[str], Counter[str]]:
@@ -26,12 +25,19 @@ def _given(e: Evidence) -> tuple[Counter[str], Counter[str]]:
     return Counter(given.values()), Counter(given[c.id] for c in judge.claims() if WRITE_UP in c.where)
 
 
+def _found(word: str, count: int) -> str:
+    """How many claims there are with a verdict, which lead to them in the ledger."""
+    return f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{count}</a>"
+
+
 def in_prose(e: Evidence) -> Table:
     """The same by the words that the chapters use."""
     words = {word: [verdict for verdict in VERDICTS if IN_PROSE[verdict] == word] for word in IN_PROSE.values()}
     counts = {word: [sum(found[each] for each in mine) for found in _given(e)] for word, mine in words.items()}
     rows = [
-        (mark(word, VERDICT_STYLE[words[word][0]]), *map(str, found)) for word, found in counts.items() if found[0]
+        (mark(word, VERDICT_STYLE[words[word][0]]), _found(word, found[0]), str(found[1]))
+        for word, found in counts.items()
+        if found[0]
     ]
     header = ("verdict", "claims", "the write-up's")
     return Table(header, rows, header[1:], source=DECIDED)
@@ -41,11 +47,10 @@ def summary(e: Evidence) -> Table:
     """How many claims have each verdict, and how many of these the write-up makes."""
     all, own = _given(e)
     rows = [
-        (verdict_mark(word), f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{all[word]}</a>", str(own[word]),
-         MEANS[word])
+        (verdict_mark(word), _found(told(word), all[word]), str(own[word]), MEANS[word])
         for word in VERDICTS
         if all[word]
-    ]  # fmt: skip
+    ]
     header = ("verdict", "claims", "the write-up's", "means")
     return Table(header, rows, header[1:3], source=DECIDED)
 
@@ -53,7 +58,7 @@ def summary(e: Evidence) -> Table:
 def ledger(e: Evidence, letter: str) -> Table:
     """The claims of a group, each with its verdict, its tests that fail, and, folded, the others.
 
-    Attributes hold what the reader can pick a claim by: its documents, and whether it stands or falls.
+    Attributes hold what the reader can pick a claim by: its documents, and the word of prose for its verdict.
     """
     rows = []
     for claim in judge.claims():
@@ -61,9 +66,8 @@ def ledger(e: Evidence, letter: str) -> Table:
             tests, documents = judge.recorded(e.record)[claim.id], escape("|".join(claim.where), quote=True)
             place = f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
             about = lines(escape(claim.claim), *map(small, _about(claim, e)))
-            sides = (name for name, words in SIDES.items() if tests[0]["verdict"] in words)
-            side = "".join(f"<span data-status='{name}'></span>" for name in sides)
-            rows.append((place, about + _tests(tests), verdict(tests) + side))
+            word = f"<span data-status='{IN_PROSE[tests[0]['verdict']]}'></span>"
+            rows.append((place, about + _tests(tests), word + verdict(tests)))
     return Table(("claim", "what is claimed", "verdict"), rows, source=DECIDED)
 
 
@@ -71,8 +75,8 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     """The verdict of a claim; under it those of its parts and conditions, where there are several."""
     heads = [row for row in rows if row["role"] == HEADLINE]
     under = {", ".join(filter(None, (row["part"], row["condition"]))): row["given"] for row in heads}
-    told = (small(f"{escape(where)}: {given}") for where, given in under.items() if len(under) > 1)
-    return lines(verdict_mark(rows[0]["verdict"]), *told)
+    each = (small(f"{escape(where)}: {told(given)}") for where, given in under.items() if len(under) > 1)
+    return lines(verdict_mark(rows[0]["verdict"]), *each)
 
 
 def _about(claim: Claim, e: Evidence) -> Iterable[str]:
@@ -108,7 +112,7 @@ def _line(role: str, says: str, rule: str, outcome: str, rows: Sequence[Mapping[
     values = [number(row["measured"], row["unit"] or "") for row in rows if row["measured"] is not None]
     places = ", ".join(row["place"] for row in rows if row["place"])
     asked = small(escape("; ".join(filter(None, (role, rule, places)))))
-    return f"<li>{escape(says)}: {escape(', '.join(dict.fromkeys(values)))} <b>{outcome}</b> {asked}</li>"
+    return f"<li>{escape(says)}: {escape(', '.join(dict.fromkeys(values)))} <b>{told(outcome)}</b> {asked}</li>"
 
 
 def verdicts(e: Evidence, chosen: Iterable[Claim]) -> Table:
@@ -134,7 +138,7 @@ def flipped(e: Evidence) -> Table | Missing:
 
 
 def answers(e: Evidence, *ids: str) -> Table:
-    """What the documents say in some claims, word for word and in ours, and whether that is right, in prose.
+    """What the documents say in some claims, word for word and in ours, and whether that is right.
 
     A claim that is right in part has its parts, on the GPU alone.
     """
@@ -144,8 +148,8 @@ def answers(e: Evidence, *ids: str) -> Table:
         word, quote = tests[0]["verdict"], escape(claim.quote.replace("**", ""))  # the documents are Markdown
         said = lines(escape(claim.claim), small(f"“{quote}” {escape(next(iter(claim.where)))}"))
         heads = [test for test in tests if test["role"] == HEADLINE and test["condition"] in (None, "", DEVICE)]
-        parts = {test["part"]: IN_PROSE[test["given"]] for test in heads if word == IN_PART}
+        parts = {test["part"]: told(test["given"]) for test in heads if word == IN_PART}
         under = (small(f"{escape(part)}: {of_part}") for part, of_part in parts.items())
-        rows.append((to(claim.id, LEDGER), said, lines(mark(IN_PROSE[word], VERDICT_STYLE[word]), *under)))
+        rows.append((to(claim.id, LEDGER), said, lines(verdict_mark(word), *under)))
     header = ("claim", "what the documents say", "answer")
     return Table(header, rows, id=f"answers-{ids[0].lower()}", source=DECIDED)

@@ -1,45 +1,58 @@
 """Should I fuse? Wins, ties and losses by dtype and shape, beside what was compared."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from kernels.flash.decode.choose import MOST_QUERIES
+
 from ..evidence import Evidence, Undecided
 from ..evidence.origin import measured
 from ..findings import fuse
-from ..findings.decode import COLD, RAW, STUDY
+from ..findings.decode import RAW, STUDY
+from ..findings.fuse import HALF, WARM, Outcomes, beside, decodes, float32_over_others, over_others
 from ..models.advice import FEW_QUERIES
-from .table import Missing, Table, lines, small
+from ..models.rivals import MEASURED_IN
+from .table import Missing, Table
 
 COUNTS = ("wins", "ties", "losses")
-SAME, OTHERS = "against: not fused", "against: PyTorch, FlashInfer"
 
 
-def by_shape(e: Evidence) -> Table | Missing:
-    """A row for each kind of call that was measured: of the first fusing counts, of the others `rope_attention`."""
+def fusing(e: Evidence) -> Table | Missing:
+    """Full fusion beside the same attention with K rotated in front of it."""
+    few, header = f"{MOST_QUERIES + 1} to {FEW_QUERIES}", ("queries, float32", "fuse?", *COUNTS)
+    asked = ((few, "yes", fuse.own_keys), (f"{few}, heads share K (GQA)", "yes", fuse.shared_keys),
+             (f"more than {FEW_QUERIES}", "mostly no", fuse.many_queries))  # fmt: skip
+    rows = _counted({(what, so): partial(fuse.outcomes, e, of) for what, so, of in asked})
+    caption = (
+        f"{e.card}: how many shapes full fusion wins, ties or loses beside the faster of a hybrid and separate kernels "
+        "with the same attention. Within 3 % is a tie. Queries are those of a head; fewer are decode."
+    )
+    return Table(header, rows, COUNTS, caption, source=measured(e, "map", "heldout")) if rows else Missing.study("map")
 
-    def others(*calls: str) -> fuse.Outcomes:
-        return fuse.beside(fuse.over_others(e, *calls))
 
-    few = f"float32, up to {FEW_QUERIES} queries"
-    asked = (
-        (few, SAME, "yes", lambda: fuse.outcomes(e, fuse.own_keys)),
-        (f"{few}, shared K", SAME, "yes", lambda: fuse.outcomes(e, fuse.shared_keys)),
-        ("float32, more queries", SAME, "mostly no", lambda: fuse.outcomes(e, fuse.many_queries)),
-        ("decode, half precision", OTHERS, "yes", lambda: others(STUDY, RAW, COLD, *fuse.HALF)),
-        ("decode, float32", "against: PyTorch", "yes", lambda: others(STUDY, RAW, COLD, "float32")),
-        ("prompts, half precision", OTHERS, "Q only",
-         lambda: others("half_prompts", "rope_prompt", fuse.WARM, *fuse.HALF)),
-        ("prompts, float32", "against: PyTorch, V8", "no",
-         lambda: others("prompts", "rope_prompt32", fuse.WARM, "float32")),
-    )  # fmt: skip
+def calls(e: Evidence) -> Table | Missing:
+    """`rope_attention`, fused or not, beside the fastest other wherever one was timed."""
+    rows = _counted({
+        ("decode, half precision",): lambda: beside(over_others(e, STUDY, RAW, WARM, *HALF)),
+        ("decode, float32",): lambda: beside(float32_over_others(e, decodes)),
+        ("prompts, half precision",): lambda: beside(over_others(e, "half_prompts", "rope_prompt", WARM, *HALF)),
+        ("prompts, float32",): lambda: beside(float32_over_others(e, lambda problem: not decodes(problem))),
+    })
+    caption = (
+        f"{e.card}: at how many shapes rope_attention is faster, level (within 3 %) or slower than the fastest of "
+        "PyTorch, compiled or not, Triton and, in half precision, FlashInfer. Every shape counts at which one of these "
+        f"was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
+    )
+    source = measured(e, *MEASURED_IN, "half_prompts")
+    return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source) if rows else Missing.study("peers")
+
+
+def _counted(asked: Mapping[tuple[str, ...], Callable[[], Outcomes]]) -> list[tuple[str, ...]]:
+    """A row for each that was measured."""
     rows = []
-    for what, against, so, ask in asked:
+    for cells, count in asked.items():
         try:
-            rows.append((lines(what, small(against)), so, *map(str, ask())))
+            rows.append((*cells, *map(str, count())))
         except Undecided:
             continue
-    caption = (
-        f"How many of the shapes that we timed are won, tied (within 3 %) or lost, {e.card}. Upper three: full fusion "
-        "beside the faster of a hybrid and separate kernels, all with V8's attention, from 9 queries a head on. Lower "
-        "four: rope_attention, which fuses as the second column says. Decode: up to 8 queries, raw keys."
-    )
-    header = ("your call", "fuse?", *COUNTS)
-    source = measured(e, "map", "heldout", STUDY, "half_prompts", "prompts")
-    return Table(header, rows, COUNTS, caption, source=source) if rows else Missing.study("map")
+    return rows

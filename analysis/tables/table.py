@@ -11,7 +11,7 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem, Version
 
-from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
+from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS, told
 from ..evidence import Estimate, Evidence, Known
 from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED
 from ..evidence.origin import Source
@@ -174,8 +174,8 @@ def mark(word: str, style: str = "") -> str:
 
 
 def verdict_mark(word: str) -> str:
-    """The verdict of a claim, or the outcome of a test of one."""
-    return mark(word, VERDICT_STYLE[word])
+    """The verdict of a claim."""
+    return mark(told(word), VERDICT_STYLE[word])
 
 
 def status(found: Any) -> str:
