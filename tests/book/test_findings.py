@@ -77,8 +77,8 @@ EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
 }  # fmt: skip
 OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counters, counts, searches, errors, targets
     "question-bound", "question-bound-loaded", "question-cliff",
-    "question-counts", "rope-separate", "setup-floor", "use-overhead", "use-problems", "v8-tiles",
-    "v8-waits",
+    "question-counts", "rope-separate", "setup-floor", "use-first", "use-overhead", "use-problems",
+    "v8-tiles", "v8-waits",
 }  # fmt: skip
 
 STORY = {  # the same of the story
