@@ -21,7 +21,6 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "compare": ("book.compare", "write speedups, claims and findings of several cards side by side as CSV"),
     "findings": ("findings", "say which findings of the book hold on a GPU"),
     "advise": ("models.advice", "say whether to fuse RoPE into attention, by a model of what was measured"),
-    "dictionary": ("record.dictionary", "write data/README.md, which says what every column means"),
 }
 GO_ON = ("gpu", "measure", "op", "counters", "sanitize")  # after an interruption, with what is not done
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.record import dictionary, files, rows, runs
+from analysis.record import files, rows, runs
 from analysis.record.cards import folder_of
 from analysis.record.files import DATA, REFERENCE, DataError, known_gpus, read_json
 from analysis.record.problems import name_of, problem_columns, problem_of, values_of
@@ -94,10 +94,6 @@ def test_every_committed_table_loads() -> None:
             assert all(runs.read(folder, name) for name in names)
     for path in (*DATA.glob("*.csv"), *DATA.glob("measured/*/*.csv")):
         assert len(read_table(path, path.stem))
-
-
-def test_the_data_dictionary_is_todays() -> None:
-    assert (DATA / "README.md").read_text(encoding="utf-8") == dictionary.dictionary()
 
 
 # ---------------------------------------------------------------- runs
