@@ -16,30 +16,20 @@ def filled_over(
     return both.tflops(version, study=many, hdim=hdim) / both.tflops(version, study=few, hdim=hdim)
 
 
-@number(
-    "1.48x-2.02x speedup",
-    summary="What We Achieved, lines 6-9; Final Recommendation, line 255",
-    rope_log="Starting Point, line 8",
-)
+@number
 def a01(e: Evidence) -> Tests:
     """The online-softmax kernel is 1.91, 2.02, 1.48 and 1.03 times as fast as the baseline at head dim 512, 2048, 4096
     and 8192."""
     yield speed(e, ONLINE, BASELINE, DIMS, published=("N215", "N218", "N221", "N224"))
 
 
-@cause(
-    "Online softmax with K/V tiling",
-    summary="Key Optimizations That Worked, line 12; Final Recommendation, lines 252-253",
-    write_up="Understanding the Baseline, line 38",
-)
+@cause
 def a02(e: Evidence) -> Tests:
     """That gain comes from online softmax over tiles of 64 keys."""
     yield from closes(e, BASELINE, "attention_online_scalar", FIXED, (512, 2048, 4096))
 
 
-@number(
-    "Warp-level reductions", summary="Key Optimizations That Worked, line 13; Why Simple FP32 + Float4 Won, line 117"
-)
+@number
 def a03(e: Evidence) -> Tests:
     """Warp reductions instead of atomics make maximum and sum faster, so that it shows."""
     yield headline(
@@ -49,10 +39,7 @@ def a03(e: Evidence) -> Tests:
     )
 
 
-@count(
-    "4x memory throughput per instruction",
-    summary="Key Optimizations That Worked, line 14; Why Simple FP32 + Float4 Won, line 116",
-)
+@count
 def a04(e: Evidence) -> Tests:
     """float4 loads give 4 times the memory throughput per instruction, and better bandwidth."""
     yield headline(
@@ -62,30 +49,25 @@ def a04(e: Evidence) -> Tests:
     )
 
 
-@universal(
-    "Good L1 cache utilization",
-    summary="Key Optimizations That Worked, line 15; Why Simple FP32 + Float4 Won, line 118",
-)
+@universal
 def a05(e: Evidence) -> Tests:
     """Memory accesses are coalesced, so that the L1 cache is used well."""
     yield headline("L1 hit rate", e.counter(ONLINE, "l1tex__t_sector_hit_rate.pct", hdim=DIMS), least=50, unit="%")
 
 
-@universal("All tests passing", summary="Repository Files, lines 226-229; Final Recommendation, lines 252-258")
+@universal
 def a06(e: Evidence) -> Tests:
     """The best version, called fixed, passes all tests, is numerically stable and ready for production."""
     yield headline("share of outputs that are not a number", e.nan_share(ONLINE, hdim=DIMS), equals=0, unit="")
 
 
-@universal(
-    "BEST VERSION", summary="What We Achieved, line 5; Repository Files, line 226; Final Recommendation, line 252"
-)
+@universal
 def a07(e: Evidence) -> Tests:
     """attention_kernel.cu, the online kernel, is the fastest version and the one to use."""
     yield headline("share of its outputs that are not a number", e.nan_share(ONLINE, hdim=DIMS), equals=0, unit="")
 
 
-@universal("same kernel, standalone file", summary="Alternative Implementations, line 238")
+@universal
 def a08(e: Evidence) -> Tests:
     """attention_kernel_large_dims.cu is the same kernel in a file of its own."""
     yield headline(
@@ -95,12 +77,7 @@ def a08(e: Evidence) -> Tests:
     )
 
 
-@universal(
-    "severely memory-bound",
-    summary="The Fundamental Bottleneck, lines 22-33",
-    write_up="Understanding the Baseline, lines 24-36",
-    contradicts=("E-12",),
-)
+@universal
 def a09(e: Evidence) -> Tests:
     """The kernel is bound by memory, not by compute. It has 0.47 to 0.50 FLOP/byte and would need 74 (or more than
     100), about 150 times as many."""
@@ -112,7 +89,7 @@ def a09(e: Evidence) -> Tests:
     )
 
 
-@count("Only 4.7%", summary="Memory Bandwidth Utilization, lines 37-39", contradicts=("A-12",))
+@count
 def a10(e: Evidence) -> Tests:
     """Only 4.7 % of the memory bandwidth is used, 93 of 2000 GB/s."""
     yield headline(
@@ -124,10 +101,7 @@ def a10(e: Evidence) -> Tests:
     )
 
 
-@cause(
-    "Low GPU occupancy (only 16-256 blocks)",
-    summary="Why Low Utilization?, lines 41-45; Understand Your Workload, lines 172-175",
-)
+@cause
 def a11(e: Evidence) -> Tests:
     """Utilisation is low because there are only 16 to 256 blocks, K and V are read once per query, and a large head dim
     does not fit the cache."""
@@ -144,7 +118,7 @@ def a11(e: Evidence) -> Tests:
     )
 
 
-@cause("performance cliff at hdim=8192", write_up="Understanding the Baseline, line 47")
+@cause
 def a12(e: Evidence) -> Tests:
     """At head dim 8192 performance falls off a cliff, because K and V (1 MB) exceed the L2 cache and are fetched from
     DRAM again and again, at 87 of 360 GB/s."""
@@ -165,7 +139,7 @@ def a12(e: Evidence) -> Tests:
     )
 
 
-@count("Best", write_up="Understanding the Baseline, table, lines 42-45", contradicts=("A-14",))
+@count
 def a13(e: Evidence) -> Tests:
     """The kernel reaches 2.16, 2.51, 4.26 and 0.69 TFLOPS at head dim 512, 2048, 4096 and 8192, best at 4096."""
     yield headline(
@@ -177,7 +151,7 @@ def a13(e: Evidence) -> Tests:
     )
 
 
-@count("0.76-0.86 TFLOPS", summary="Tensor Cores, line 54; Why Simple FP32 + Float4 Won, line 122")
+@count
 def a14(e: Evidence) -> Tests:
     """The simple FP32 kernel with float4 loads reaches 0.76 to 0.86 TFLOPS up to head dim 2048."""
     yield headline(
@@ -189,28 +163,20 @@ def a14(e: Evidence) -> Tests:
     )
 
 
-@number("3-4x SLOWER", summary="Tensor Cores, lines 51-54; Repository Files, line 241")
+@number
 def a15(e: Evidence) -> Tests:
     """The FP16 tensor-core version takes 3 to 4 times as long."""
     yield speed(e, TENSOR_V2, TWO_PASS, DIMS, published_range=("N243", "N242"))
 
 
-@cause(
-    "conversion overhead",
-    summary="Tensor Cores, lines 57-59; Conversions are Expensive, lines 177-180; Repository Files, line 241",
-)
+@cause
 def a16(e: Evidence) -> Tests:
     """It is slower because of conversions between FP32 and FP16, the traffic of its tiles, and the latency of shared
     memory."""
     yield from closes(e, TENSOR_V2, "attention_tensor_core_v2_float_tiles", TWO_PASS, DIMS)
 
 
-@universal(
-    "tensor cores, fancy math tricks, and compute optimizations won't help",
-    summary="Tensor Cores, lesson, lines 62-66",
-    write_up="Understanding the Baseline, line 36",
-    contradicts=("E-14",),
-)
+@universal
 def a17(e: Evidence) -> Tests:
     """Tensor cores help only with matrices of 1024 x 1024 and more, data in FP16 and work bound by compute; here
     neither they nor any trick of computing helps, only less memory traffic."""
@@ -228,10 +194,7 @@ def a17(e: Evidence) -> Tests:
     )
 
 
-@universal(
-    "Can't cache K/V for large hdim",
-    summary="Multi-Query with Shared Memory Caching, lines 72-88; Repository Files, line 242",
-)
+@universal
 def a18(e: Evidence) -> Tests:
     """K, and V, cannot be cached in shared memory for several queries, since at most 11, 2 and 0 keys fit at head dim
     512, 2048 and 8192."""
@@ -243,12 +206,7 @@ def a18(e: Evidence) -> Tests:
     )
 
 
-@universal(
-    "not negotiable",
-    summary="Hardware Constraints are Hard, line 168; Multi-Query with Shared Memory Caching, line 74",
-    rope_log="V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212",
-    write_up="V3-V6: More Optimizations, line 207",
-)
+@universal
 def a19(e: Evidence) -> Tests:
     """48 KB of shared memory is a hard limit."""
     large = "attention_multi_query_227k"
@@ -261,10 +219,7 @@ def a19(e: Evidence) -> Tests:
     )
 
 
-@universal(
-    "Double buffering doubles memory requirements",
-    summary="cp.async + Double Buffering, lines 90-95; Repository Files, line 243",
-)
+@universal
 def a20(e: Evidence) -> Tests:
     """Double buffering with cp.async needs more than 128 KB of shared memory and therefore cannot fit."""
     yield headline(
@@ -283,7 +238,7 @@ def a20(e: Evidence) -> Tests:
     )
 
 
-@universal("Incorrect results for hdim > 2048", summary="Register Tiling, lines 100-105")
+@universal
 def a21(e: Evidence) -> Tests:
     """Register tiling is wrong above head dim 2048 alone, because 256 threads with 8 registers cover 2048 elements."""
     yield headline(
@@ -296,10 +251,7 @@ def a21(e: Evidence) -> Tests:
     )
 
 
-@universal(
-    "our kernel is near-optimal for this workload",
-    summary="Performance vs PyTorch, lines 146-151; Compare Against PyTorch, lines 201-204",
-)
+@universal
 def a22(e: Evidence) -> Tests:
     """If PyTorch's attention is about as fast, the kernel is near optimal; if it is much faster, it likely tiles as
     FlashAttention does, batches more, or calls cuBLAS."""
@@ -310,7 +262,7 @@ def a22(e: Evidence) -> Tests:
     )
 
 
-@universal("Better GPU utilization", summary="Increase Batch Size, lines 206-209; Final Recommendation, line 263")
+@universal
 def a23(e: Evidence) -> Tests:
     """Larger batches and longer sequences use the GPU better."""
     yield headline(

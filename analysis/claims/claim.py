@@ -1,14 +1,15 @@
 """What a claim is: what a document says, of which kind it is, and the tests that decide it.
 
-    @number("beats separate across all configs", rope_log="item 31")
+    @number
     def c18(e):
         'V7 beats separate kernels ...'
         yield speed(e, "rope_v7", "rope_separate", (128, 512, 2048), published=("N199", "N201", "N203"))
 
-A claim is a generator of tests over the evidence of a card. One test is its headline, or one of each of its parts; it
-gives the verdict. An effect is what a cause is claimed to explain: it belongs to the places of the headline that share
-its head dim and label. A test has a place for each estimate: a head dim, or a label of a mapping. What names neither a
-study nor a timer is judged under every condition: as timed, on the device, and matched.
+Where documents say it, in which words, and what it contradicts stands in data/claims.csv. A claim is a generator of
+tests over the evidence of a card. One test is its headline, or one of each of its parts; it gives the verdict. An
+effect is what a cause is claimed to explain: it belongs to the places of the headline that share its head dim and
+label. A test has a place for each estimate: a head dim, or a label of a mapping. What names neither a study nor a timer
+is judged under every condition: as timed, on the device, and matched.
 
 One rule each:
     published, published_range   a ratio, one at each place or for all, or the two ends of a range
@@ -18,20 +19,20 @@ One rule each:
 A bound is a number, an estimate, or the id of a row of data/published.csv.
 """
 
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ..evidence import Estimate, Estimates, Evidence, Known, said
 from ..evidence.known import UNDECIDED
-from ..record.files import DataError
+from ..record.files import DATA, DataError, read_records
 from ..record.published import DOCUMENTS
 from .rule import KINDS
 
-PLACES = dict(zip(("write_up", "summary", "rope_log", "analysis", "report"), DOCUMENTS))
-WRITE_UP = PLACES["write_up"]
+WRITE_UP = DOCUMENTS[0]
 HEADLINE, EFFECT = "headline", "effect"
 DIRECTIONS = {"faster": math.inf, "slower": 0.0}
 UNITS = {"×": "x", "%": "of the gap"}  # what a test calls the unit of its estimates
@@ -93,7 +94,7 @@ class Claim:
     ask: Callable[[Evidence], Tests]
     quote: str
     where: Mapping[str, str]
-    contradicts: tuple[str, ...] = ()
+    contradicts: Sequence[str] = ()
 
     @property
     def against(self) -> list[str]:
@@ -119,23 +120,26 @@ def _aside(test: Test) -> str:
 CLAIMS: dict[str, Claim] = {}
 
 
-def _claim(
-    kind: str, quote: str, *, contradicts: tuple[str, ...] = (), **where: str
-) -> Callable[[Callable[[Evidence], Tests]], Callable[[Evidence], Tests]]:
+@functools.cache
+def _said() -> Mapping[str, Mapping[str, Any]]:
+    """Of each claim what data/claims.csv says of it: its quote, where it stands, and what it contradicts."""
+    found: dict[str, Any] = {}
+    for row in read_records(DATA / "claims.csv", "claims"):
+        first = {"quote": row["quote"], "where": {}, "contradicts": (row["contradicts"] or "").split()}
+        found.setdefault(row["claim_id"], first)["where"][row["document"]] = row["locator"]
+    return found
+
+
+def _claim(kind: str, ask: Callable[[Evidence], Tests]) -> Callable[[Evidence], Tests]:
     """Register a claim: its id is the function's name, a letter for its subject and a number; its docstring says it.
 
-    `where` names documents by the keys of `PLACES`, with the places in each.
+    Raises: DataError for one of which data/claims.csv does not say where it is made.
     """
-
-    def register(ask: Callable[[Evidence], Tests]) -> Callable[[Evidence], Tests]:
-        id = f"{ask.__name__[0].upper()}-{ask.__name__[1:]}"
-        if id in CLAIMS:
-            raise ValueError(f"claim {id} is there twice")
-        places = {PLACES[document]: " ".join(each.split()) for document, each in where.items()}
-        CLAIMS[id] = Claim(id, kind, " ".join((ask.__doc__ or "").split()), ask, quote, places, contradicts)
-        return ask
-
-    return register
+    id = f"{ask.__name__[0].upper()}-{ask.__name__[1:]}"
+    if id not in _said():
+        raise DataError(f"data/claims.csv has no claim {id}")
+    CLAIMS[id] = Claim(id, kind, " ".join((ask.__doc__ or "").split()), ask, **_said()[id])
+    return ask
 
 
 number, universal, count, cause, undecided = (partial(_claim, kind) for kind in KINDS)

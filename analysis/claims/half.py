@@ -11,13 +11,13 @@ SHAPE: dict[str, Any] = {"hdim": 64, "seq_q": 512}  # that the report times
 ABLATION: dict[str, Any] = {"study": "ablation", **SHAPE}
 
 
-@number("2.79× speedup", report="Phase 4 (Proven Baseline), line 28; Option 1, line 190; What We've Achieved, line 274")
+@number
 def e01(e: Evidence) -> Tests:
     """Phase 4 takes 1,028 us and is 2.79 times as fast as the minimal kernel."""
     yield speed(e, PHASE_4, "fp16_minimal", **SHAPE, published="N482")
 
 
-@number("1.73× **SLOWER** than Phase 4", report="Executive Summary, line 13; Phase 6 Iteration 2, line 40")
+@number
 def e02(e: Evidence) -> Tests:
     """Phase 6 takes 1,776 us, 1.73 times as long as Phase 4."""
     yield headline(
@@ -27,19 +27,13 @@ def e02(e: Evidence) -> Tests:
     )
 
 
-@cause(
-    "Severe register spillage",
-    report="Phase 6 Iteration 1, lines 33-37; Register Pressure Bug, lines 65-76",
-    contradicts=("E-04",),
-)
+@cause
 def e03(e: Evidence) -> Tests:
     """Iteration 1 is 79 % slower because 2,112 floats a thread overflow the registers and spill."""
     yield from closes(e, ITER_1, "fp16_phase6_iter1_own_row", CAUSAL, **ABLATION)
 
 
-@universal(
-    "Moved accumulators to shared memory", report="Phase 6 Iteration 2, line 41; Successfully Implemented, line 54"
-)
+@universal
 def e04(e: Evidence) -> Tests:
     """Moving the accumulators to shared memory (iteration 2) takes them out of what a thread keeps for itself."""
     yield headline(
@@ -50,12 +44,7 @@ def e04(e: Evidence) -> Tests:
     )
 
 
-@universal(
-    "Most threads idle or fight over few rows",
-    report="""Root Causes, line 17; Phase 6 Iteration 2, line 43; What Didn't Work, line 59; Thread Configuration
-        Mismatch, lines 78-82""",
-    contradicts=("E-18",),
-)
+@universal
 def e05(e: Evidence) -> Tests:
     """256 threads for 32 rows, 0.125 rows a thread, leave most threads idle or in each other's way."""
     yield speed(e, "fp16_phase6_iter2_32_threads", ITER_2, **ABLATION, least=0.97, part="most threads are idle")
@@ -69,11 +58,7 @@ def e05(e: Evidence) -> Tests:
     yield slower(e, ITER_2, CAUSAL, **ABLATION, part="that makes it slow")
 
 
-@cause(
-    "28KB+ shared memory → bank conflicts",
-    report="""Root Causes, line 18; Phase 6 Iteration 2, line 44; Shared Memory Pressure, lines 84-91; Technical
-        Insights, line 149""",
-)
+@cause
 def e06(e: Evidence) -> Tests:
     """Phase 6 is slower because it uses more shared memory, 28 KB and more, which causes bank conflicts."""
     yield headline(
@@ -86,7 +71,7 @@ def e06(e: Evidence) -> Tests:
     yield from closes(e, ITER_2, "fp16_phase6_iter2_padded", CAUSAL, **ABLATION, part="bank conflicts make it slower")
 
 
-@universal("More synchronization points", report="Root Causes, line 19; Phase 6 Iteration 2, line 45")
+@universal
 def e07(e: Evidence) -> Tests:
     """Phase 6 synchronises more than Phase 4."""
     yield headline(
@@ -94,7 +79,7 @@ def e07(e: Evidence) -> Tests:
     )
 
 
-@count("2-4 syncs/tile", report="Phase 4 (Proven Baseline), line 30")
+@count
 def e08(e: Evidence) -> Tests:
     """Phase 4 has 2 to 4 barriers a tile."""
     yield headline(
@@ -105,7 +90,7 @@ def e08(e: Evidence) -> Tests:
     )
 
 
-@universal("100%", report="Phase 4 (Proven Baseline), line 31; Working Kernels, line 168")
+@universal
 def e09(e: Evidence) -> Tests:
     """Phase 4 is 100 % correct."""
     yield headline(
@@ -115,7 +100,7 @@ def e09(e: Evidence) -> Tests:
     )
 
 
-@universal("max_diff=0.000977", report="Evidence, line 178; Working Kernels, line 169")
+@universal
 def e10(e: Evidence) -> Tests:
     """Phase 6 is correct, its largest difference 0.000977 is below 0.001."""
     yield headline(
@@ -125,7 +110,7 @@ def e10(e: Evidence) -> Tests:
     )
 
 
-@count("Breakdown estimate", report="Baseline Analysis, lines 97-102", contradicts=("E-12",))
+@count
 def e11(e: Evidence) -> Tests:
     """Of Phase 4's time Q times K takes 400 us, softmax 200, the product with V 300 and memory 128."""
     whole = e.time(PHASE_4, **ABLATION)
@@ -143,10 +128,7 @@ def e11(e: Evidence) -> Tests:
     )
 
 
-@universal(
-    "Phase 4 is **compute-bound** (68% scalar math)",
-    report="Vectorization Impact, lines 108-115; Key Insight, lines 276-279",
-)
+@universal
 def e12(e: Evidence) -> Tests:
     """68 % of Phase 4's time is scalar arithmetic, 19 % exponentials, 8 % synchronisation and 5 % memory, so it is
     bound by compute."""
@@ -158,19 +140,19 @@ def e12(e: Evidence) -> Tests:
     )
 
 
-@universal("Vectorization alone", report="Vectorization Impact, lines 104-115; Lessons Learned, lines 146 and 154")
+@universal
 def e13(e: Evidence) -> Tests:
     """Vector loads can bring 5 % at most, since they matter only to a kernel bound by memory."""
     yield speed(e, PHASE_4, "fp16_phase4_scalar_loads", **ABLATION, most=1 + said("N456") / 100)
 
 
-@number("468 μs", report="What Would Actually Help, lines 124-128")
+@number
 def e14(e: Evidence) -> Tests:
     """Tensor cores would make both products 5 times as fast, 468 us in all."""
     yield speed(e, "fp16_phase4_mma", PHASE_4, **ABLATION, published=said("N470") / said("N469"))
 
 
-@number("1,028 → 800-900 μs", report="What Would Actually Help, lines 130-134; Option 2, lines 199-209")
+@number
 def e15(e: Evidence) -> Tests:
     """Better algorithms would take 600 to 700 us, and small changes, vector loads or tiles of 64 x 64 and 64 x 32, 800
     to 900 us."""
@@ -181,7 +163,7 @@ def e15(e: Evidence) -> Tests:
     )
 
 
-@universal("200-400 μs (proven)", report="What Would Actually Help, lines 136-139; Option 3, lines 217-224")
+@universal
 def e16(e: Evidence) -> Tests:
     """Libraries take 200 to 400 us, where Phase 4 takes 1,028."""
     yield headline(
@@ -195,7 +177,7 @@ def e16(e: Evidence) -> Tests:
     )
 
 
-@universal("11.3 μs per tile", report="Infrastructure, line 172; What We've Achieved, line 275")
+@universal
 def e17(e: Evidence) -> Tests:
     """CUTLASS takes 11.3 us a tile, which makes a reference."""
     yield headline(
@@ -206,7 +188,7 @@ def e17(e: Evidence) -> Tests:
     )
 
 
-@universal("Optimization Hierarchy", report="Optimization Hierarchy, lines 151-155")
+@universal
 def e18(e: Evidence) -> Tests:
     """What matters is, in this order, the algorithm, the memory pattern, vector loads, and the number of threads."""
     algorithm, pattern, threads = (

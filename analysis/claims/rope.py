@@ -10,7 +10,7 @@ DECODING = (  # heads, queries, keys and rotated dims
 )  # fmt: skip
 
 
-@universal("block_reduce_max/sum don't broadcast to all threads", rope_log="V1 items 2-4, lines 20-32")
+@universal
 def c01(e: Evidence) -> Tests:
     """V1 is wrong from head dim 128 on because its reductions do not share their result. 12 % of the outputs are wrong,
     about twice too large; a store to shared memory corrects every head dim."""
@@ -30,7 +30,7 @@ def c01(e: Evidence) -> Tests:
     )
 
 
-@cause("memory-bound kernel, float4 loads 16B vs 4B", rope_log="V1 item 6, lines 39-42")
+@cause
 def c02(e: Evidence) -> Tests:
     """float4 loads make V1 9 to 19 % faster, because the kernel is bound by memory."""
     yield headline(
@@ -42,28 +42,20 @@ def c02(e: Evidence) -> Tests:
     yield faster(e, "rope_v1c", "rope_v1b", DIMS)
 
 
-@number(
-    "Fused SLOWER than separate by 1.66-3.27x",
-    rope_log="V1 item 7, lines 44-48",
-    write_up="V1-V2: Full Fusion?, lines 173-179",
-    contradicts=("C-05",),
-)
+@number
 def c03(e: Evidence) -> Tests:
     """V1 with tables and float4 loads takes 1.66, 2.65 and 3.27 times as long as separate kernels at head dim 128, 512
     and 2048."""
     yield speed(e, "rope_v1c", SEPARATE, DIMS, published=("N111", "N114", "N117"))
 
 
-@cause("loads cos/sin from global mem for each Q-K pair", rope_log="V1 item 8, lines 50-53", contradicts=("C-17",))
+@cause
 def c04(e: Evidence) -> Tests:
     """V1 is slower because it reads cosines and sines from global memory again for every pair of query and key."""
     yield from closes(e, "rope_v1c", "rope_v1c_no_tables", SEPARATE, DIMS, rotary="full")
 
 
-@count(
-    "on-the-fly computation with cached frequencies, float4 vectorization, and __sincosf",
-    write_up="RoPE, line 149; V1-V2: Full Fusion?, lines 153-179",
-)
+@count
 def c05(e: Evidence) -> Tests:
     """The fused kernel that took 0.053, 0.183 and 0.753 ms computed its angles, cached frequencies, and used float4
     loads and __sincosf."""
@@ -75,30 +67,26 @@ def c05(e: Evidence) -> Tests:
     )
 
 
-@number("hdim<=128: use fused V2", rope_log="V2 items 9-11, lines 59-70", contradicts=("C-23",))
+@number
 def c06(e: Evidence) -> Tests:
     """V2, which computes cosines and sines, is a large improvement, and at head dim 128 it beats separate kernels by
     1.2 times; use it up to 128."""
     yield speed(e, "rope_v2", SEPARATE, 128, rotary="full", published="N125")
 
 
-@number("22-27% faster than V2", rope_log="V3 item 13, line 80")
+@number
 def c07(e: Evidence) -> Tests:
     """V3, four queries a block, is 22 to 27 % faster than V2."""
     yield speed(e, "rope_v3", "rope_v2", DIMS, published_range=(1 + said("N130") / 100, 1 / (1 - said("N131") / 100)))
 
 
-@cause(
-    "Still 8x redundant computation", rope_log="V3 item 14, lines 85-88", write_up="V3-V6: More Optimizations, line 197"
-)
+@cause
 def c08(e: Evidence) -> Tests:
     """V3 still loses because it rotates K 16 times as often as separate kernels, or does 8 times their rotations."""
     yield from closes(e, "rope_v3", "rope_v3_no_rotation", SEPARATE, (512, 2048), rotary="full")
 
 
-@universal(
-    "need 512KB, have 48KB", rope_log="V3 item 14, line 89; V6 item 23, line 142; Final Conclusions item 34, line 212"
-)
+@universal
 def c09(e: Evidence) -> Tests:
     """To share K's rotation among 64 queries a block would need 512 KB of shared memory."""
     yield headline(
@@ -109,29 +97,20 @@ def c09(e: Evidence) -> Tests:
     )
 
 
-@universal(
-    "shared mem overhead + sync barriers outweigh powf savings",
-    rope_log="V4 items 16-17, lines 99-104",
-    write_up="V3-V6: More Optimizations, line 199",
-    contradicts=("C-11",),
-)
+@universal
 def c10(e: Evidence) -> Tests:
     """Cached frequencies (V4) help at head dim 2048 alone, by 12.5 % over V3; below, shared memory and barriers cost
     more than powf did."""
     yield speed(e, "rope_v4", "rope_v3", DIMS, between=((0, 1.03), (0, 1.03), (1.03, 1000)))
 
 
-@number("still 2.5x slower than separate", write_up="V3-V6: More Optimizations, line 199")
+@number
 def c11(e: Evidence) -> Tests:
     """V4 still takes 2.5 times as long as separate kernels at head dim 2048."""
     yield speed(e, "rope_v4", SEPARATE, 2048, published="N360")
 
 
-@cause(
-    "Only 4 K vectors per tile",
-    rope_log="V5 items 19-20, lines 113-122",
-    write_up="V3-V6: More Optimizations, lines 203-207",
-)
+@cause
 def c12(e: Evidence) -> Tests:
     """V5, key tiles in shared memory, takes 1.4, 3.8 and 8.5 times as long as separate kernels, because only 4 keys fit
     and 16 tiles have to be synchronised."""
@@ -143,7 +122,7 @@ def c12(e: Evidence) -> Tests:
     yield slower(e, "rope_v5", SEPARATE, 2048, rotary="full")
 
 
-@count("[BLOCK_K x 2048 x 2 bytes]", write_up="V3-V6: More Optimizations, line 207")
+@count
 def c13(e: Evidence) -> Tests:
     """An element of V5's tile takes 2 bytes."""
     yield headline(
@@ -154,11 +133,7 @@ def c13(e: Evidence) -> Tests:
     )
 
 
-@number(
-    "3.3x faster than V5, still slower than separate",
-    rope_log="V6 item 22, lines 133-136",
-    write_up="V3-V6: More Optimizations, line 209",
-)
+@number
 def c14(e: Evidence) -> Tests:
     """V6, tiles of dims, is 3.3 times as fast as V5, but takes 1.61, 2.33 and 2.52 times as long as separate
     kernels."""
@@ -172,24 +147,20 @@ def c14(e: Evidence) -> Tests:
     )
 
 
-@cause("64x more operations", rope_log="V6 item 23, lines 138-141", contradicts=("C-16",))
+@cause
 def c15(e: Evidence) -> Tests:
     """V6's limit is that it rotates K 64 times as often, 4096 instead of 64 times."""
     yield from closes(e, "rope_v6a", "rope_v6b_no_rotation", SEPARATE, DIMS, rotary="full")
 
 
-@cause("Still 32x more work", rope_log="Partial Rotation items 26-27, lines 158-167")
+@cause
 def c16(e: Evidence) -> Tests:
     """Rotating only some dims brings no significant gain, because rotating K again for every query, 524k operations
     instead of 16k, 32 times the work, still dominates."""
     yield from closes(e, "rope_v6b", "rope_v6b_no_rotation", SEPARATE, DIMS, rotary="partial")
 
 
-@count(
-    "32x more work",
-    write_up="V1-V2: Full Fusion?, lines 181-191; V7: Partial Fusion?, line 233",
-    rope_log="V6 item 23, line 141; Final Conclusions item 34, lines 211-212",
-)
+@count
 def c17(e: Evidence) -> Tests:
     """Fused RoPE does 32 times the work, 4,160 rotations instead of 128, and 64 times for K alone; 30 times the
     computation and memory traffic."""
@@ -210,20 +181,14 @@ def c17(e: Evidence) -> Tests:
     )
 
 
-@number(
-    "beats separate across all configs",
-    rope_log="V7 item 31, lines 188-191; Final Conclusions item 35, line 217",
-    write_up="V7: Partial Fusion?, lines 225-227; Conclusion, line 278",
-    analysis="Executive Summary, line 8; ROPE Performance, lines 20-21",
-    contradicts=("C-22",),
-)
+@number
 def c18(e: Evidence) -> Tests:
     """V7, the hybrid, beats separate kernels in all configurations, by 1.66, 1.45 and 1.40 times at head dim 128, 512
     and 2048."""
     yield speed(e, "rope_v7", SEPARATE, DIMS, rotary="partial", published=("N199", "N201", "N203"))
 
 
-@cause("Better cache locality", rope_log="V7 item 32, lines 193-197", write_up="V7: Partial Fusion?, lines 229-239")
+@cause
 def c19(e: Evidence) -> Tests:
     """V7 wins because it computes nothing twice, saves one launch and one buffer, and has better locality."""
     separate = e.time(SEPARATE, hdim=(512, 2048), rotary="partial")
@@ -238,21 +203,14 @@ def c19(e: Evidence) -> Tests:
     yield faster(e, "rope_v7", SEPARATE, DIMS, rotary="partial")
 
 
-@universal(
-    "Fusing the outer loop variable succeeds; fusing the inner loop variable fails",
-    write_up="So Why Did Sinusoidal Work?, line 274; Conclusion, line 282",
-    rope_log="Final Conclusions items 35-36, lines 214-221",
-)
+@universal
 def c20(e: Evidence) -> Tests:
     """The hybrid works because Q belongs to the outer loop and K to the inner one; what is in the outer loop can be
     fused, what is in the inner one cannot."""
     yield speed(e, "rope_v7", SEPARATE, DIMS, rotary="partial", least=1.03)
 
 
-@cause(
-    "Only rotary_dim (25-50% of hdim) needs computation",
-    analysis="ROPE V7 Hybrid Success Factors, lines 13-16; Key Learnings, items 2 and 3, lines 202 and 206",
-)
+@cause
 def c21(e: Evidence) -> Tests:
     """The RoPE hybrid wins because rotation is expensive, touches only 25 to 50 % of the dims, and is saved on K for
     every query."""
@@ -263,17 +221,13 @@ def c21(e: Evidence) -> Tests:
     )
 
 
-@number("Separate becomes faster at hdim", analysis="Recommendations, line 195")
+@number
 def c22(e: Evidence) -> Tests:
     """From head dim 4096 on separate kernels are faster than V7."""
     yield speed(e, "rope_v7", SEPARATE, (4096, 8192), rotary="partial", published=("X085", "X086"))
 
 
-@universal(
-    "64x multiplier cannot be overcome with shared mem",
-    rope_log="Final Conclusions item 34, lines 211-212",
-    write_up="Conclusion, line 282",
-)
+@universal
 def c23(e: Evidence) -> Tests:
     """Full fusion, V2 to V6, loses because it rotates K again for every query, which shared memory cannot overcome, as
     that needs 512 KB and there are 48."""
@@ -284,7 +238,7 @@ def c23(e: Evidence) -> Tests:
     )
 
 
-@cause("float4 loads don't align with rotation pairs", write_up="So Why Did Sinusoidal Work?, line 259")
+@cause
 def c24(e: Evidence) -> Tests:
     """float4 loads do not fit the pairs of a rotation, so that RoPE vectorises less well."""
     yield headline(
@@ -294,7 +248,7 @@ def c24(e: Evidence) -> Tests:
     )
 
 
-@count("~6 FLOPs per element (4 muls + 2 adds + SFU)", write_up="So Why Did Sinusoidal Work?, lines 261-269")
+@count
 def c25(e: Evidence) -> Tests:
     """RoPE takes about 6 FLOP an element, 4 multiplications and 2 additions, where sinusoidal embeddings take about 4,
     one addition among them; the special-function unit is less effective, since both sine and cosine go to both
@@ -311,10 +265,7 @@ def c25(e: Evidence) -> Tests:
     )
 
 
-@universal(
-    "you should only fuse embeddings that don't depend on the input values",
-    write_up="So Why Did Sinusoidal Work?, line 272; Conclusion, lines 284-286",
-)
+@universal
 def c26(e: Evidence) -> Tests:
     """Only embeddings that do not depend on the values of Q and K should be fused."""
     yield headline(
@@ -324,7 +275,7 @@ def c26(e: Evidence) -> Tests:
     )
 
 
-@universal("both approaches are memory-bound", write_up="V1-V2: Full Fusion?, line 191")
+@universal
 def c27(e: Evidence) -> Tests:
     """Both separate and fused RoPE are bound by memory."""
     yield headline(
@@ -335,11 +286,7 @@ def c27(e: Evidence) -> Tests:
     )
 
 
-@number(
-    "partial rotation necessary for decode workloads",
-    rope_log="Partial Rotation item 28, lines 169-171; Final Conclusions item 36, line 222",
-    write_up="Conclusion, future work 3, line 291",
-)
+@number
 def c28(e: Evidence) -> Tests:
     """Partial or hybrid fusion is right for decoding, 1 to 4 queries and thousands of keys."""
     yield headline(
@@ -362,7 +309,7 @@ def c28(e: Evidence) -> Tests:
     )
 
 
-@count("hdim=128, rotary_dim=64 (50%)", rope_log="Partial Rotation item 24, lines 148-152")
+@count
 def c29(e: Evidence) -> Tests:
     """LLaMA rotates 64 of 128 dims."""
     yield headline(
@@ -373,7 +320,7 @@ def c29(e: Evidence) -> Tests:
     )
 
 
-@count("Available: 40KB = 10000 floats", rope_log="V5 item 20, line 119; V3 item 14, line 89")
+@count
 def c30(e: Evidence) -> Tests:
     """V5 has 40 KB, or 10,000 floats, of shared memory, where the same log has 48 KB."""
     yield headline("floats that the log's own limit of 48 KB holds", 48 * 1024 / 4, equals=10000, unit="floats")

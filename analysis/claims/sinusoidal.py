@@ -16,43 +16,40 @@ def calls(e: Evidence, per: str) -> Estimates:
     return e.count(V5, "event.sincos", hdim=DIMS) / heads / dims / sum(rows[1:], rows[0])
 
 
-@number("Way too slow", write_up="V1: Naive Fusion, lines 82-88")
+@number
 def b01(e: Evidence) -> Tests:
     """V1, full fusion with tables, runs at 0.42, 0.43 and 0.58 times the speed of the baseline at head dim 512, 2048
     and 4096."""
     yield speed(e, "sinusoidal_v1", SCALAR, DIMS, published=("N315", "N317", "N319"))
 
 
-@cause("8.4 million loads from global memory", write_up="V1: Naive Fusion, line 90")
+@cause
 def b02(e: Evidence) -> Tests:
     """V1 is slow because it loads sines and cosines from global memory for every pair of query and key, 8.4 million
     loads at head dim 2048."""
     yield from closes(e, "sinusoidal_v1", "sinusoidal_v1_registers", SCALAR, DIMS)
 
 
-@number(
-    "trading expensive memory loads for cheap SFU operations",
-    write_up="V2-V3: Trading Memory for Compute, lines 92-109",
-)
+@number
 def b03(e: Evidence) -> Tests:
     """Computing instead of loading (V3) is 2.13, 2.33 and 1.72 times as fast as the tables, because special functions
     are cheap and memory loads expensive."""
     yield speed(e, "sinusoidal_v3", "sinusoidal_v1", DIMS, published=("N323", "N326", "N329"))
 
 
-@number("we beat even the baseline separate kernel approach", write_up="V2-V3: Trading Memory for Compute, line 109")
+@number
 def b04(e: Evidence) -> Tests:
     """V3 already beats the separate kernels."""
     yield speed(e, "sinusoidal_v3", SCALAR, DIMS, direction="faster")
 
 
-@number("which is expensive", write_up="V4-V5: Cached Frequencies + Vectorization, line 115")
+@number
 def b05(e: Evidence) -> Tests:
     """powf is expensive, and caching the frequencies (V4) speeds the kernel up."""
     yield speed(e, "sinusoidal_v4", "sinusoidal_v3", DIMS, direction="faster")
 
 
-@count("simultaneously in a single SFU operation", write_up="V4-V5: Cached Frequencies + Vectorization, line 125")
+@count
 def b06(e: Evidence) -> Tests:
     """__sincosf gives sine and cosine in a single operation of the special-function unit."""
     yield headline(
@@ -64,11 +61,7 @@ def b06(e: Evidence) -> Tests:
     )
 
 
-@number(
-    "1.4-2.0x speedup over the separate kernel baseline",
-    write_up="V4-V5, final results, lines 131-135; Introduction, line 11; Conclusion, lines 278 and 286",
-    contradicts=("B-08", "B-09"),
-)
+@number
 def b07(e: Evidence) -> Tests:
     """V5, full fusion, is 2.0, 1.9 and 1.4 times as fast as separate kernels at head dim 512, 2048 and 4096; fusion
     works."""
@@ -78,11 +71,7 @@ def b07(e: Evidence) -> Tests:
     yield speed(e, V5, FLOAT4, DIMS, direction="faster", part="fusion works, equal loads compared")
 
 
-@universal(
-    "Separate approach remains fastest",
-    analysis="Executive Summary, line 6; Separate (Baseline), line 86; Recommendations, lines 184-186",
-    contradicts=("C-26",),
-)
+@universal
 def b08(e: Evidence) -> Tests:
     """Separate kernels are the fastest for sinusoidal embeddings at every head dim."""
     yield headline(
@@ -92,21 +81,13 @@ def b08(e: Evidence) -> Tests:
     )
 
 
-@number(
-    "4-23% slower than separate",
-    analysis="""Fully Fused (Original V5), lines 48-49; Separate (Baseline), lines 88-89; Performance Summary
-        Table, lines 179-180""",
-)
+@number
 def b09(e: Evidence) -> Tests:
     """V5 is 4 to 23 % slower than separate kernels, which are 4 % faster at head dim 2048 and 12 % at 4096."""
     yield speed(e, FLOAT4, V5, DIMS, published_range=(1 + said("N021") / 100, 1 + said("N022") / 100))
 
 
-@cause(
-    "32x more sincosf calls due to redundant K recomputation",
-    analysis="Fully Fused (Original V5), line 50; SinCos Call Count, lines 101-107",
-    contradicts=("B-19",),
-)
+@cause
 def b10(e: Evidence) -> Tests:
     """V5's problem is 32 times as many calls of sincosf, 16.8 million, since it computes K's embedding again for every
     query."""
@@ -120,11 +101,7 @@ def b10(e: Evidence) -> Tests:
     )
 
 
-@number(
-    "within 3-7%",
-    analysis="Executive Summary, line 7; Sinusoidal Performance, lines 30-35; Hybrid V1, lines 60-62",
-    contradicts=("C-20",),
-)
+@number
 def b11(e: Evidence) -> Tests:
     """The hybrid V1 is 3 to 7 % slower than separate kernels and ties with them at head dim 4096."""
     yield speed(
@@ -141,7 +118,7 @@ def b11(e: Evidence) -> Tests:
     )
 
 
-@cause("Shared memory bandwidth for Q cache", analysis="Hybrid V1, line 64", contradicts=("C-18", "C-19"))
+@cause
 def b12(e: Evidence) -> Tests:
     """What the hybrid V1 loses it loses to the shared-memory bandwidth of its cache of Q, and to a more complex
     kernel."""
@@ -153,7 +130,7 @@ def b12(e: Evidence) -> Tests:
     yield slower(e, HYBRID_V1, FLOAT4, (512, 2048))
 
 
-@cause("Recomputes Q embeddings seq_k times per query", analysis="Hybrid V2, lines 75-77")
+@cause
 def b13(e: Evidence) -> Tests:
     """The hybrid V2 is 11 to 45 % slower than separate kernels, because it embeds Q again for every key."""
     yield from closes(e, HYBRID_V2, HYBRID_V1, FLOAT4, ALL, study="", part="Q embedded again is what costs")
@@ -167,7 +144,7 @@ def b13(e: Evidence) -> Tests:
     )
 
 
-@count("they have the same computation count", analysis="SinCos Call Count, lines 109-119")
+@count
 def b14(e: Evidence) -> Tests:
     """The hybrid V1 and separate kernels make no call of sincosf, so that both compute the same; only complexity and
     memory patterns differ."""
@@ -179,10 +156,7 @@ def b14(e: Evidence) -> Tests:
     )
 
 
-@count(
-    "only 10% of total traffic",
-    analysis="Memory Traffic Analysis, lines 121-141; Why Separate Wins, item 5, lines 165-167",
-)
+@count
 def b15(e: Evidence) -> Tests:
     """Hybrid V1 and separate kernels both load 7.3 MB; the hybrid saves one write of 2.1 MB, 10 % of the traffic, too
     little to pay."""
@@ -195,10 +169,7 @@ def b15(e: Evidence) -> Tests:
     )
 
 
-@cause(
-    "Lower register pressure",
-    analysis="Separate (Baseline), advantages, line 96; Why Separate Wins, item 2, lines 150-153",
-)
+@cause
 def b16(e: Evidence) -> Tests:
     """Separate kernels win through fewer registers and better occupancy."""
     yield headline(
@@ -225,20 +196,13 @@ def b16(e: Evidence) -> Tests:
     )
 
 
-@cause(
-    "Perfect memory coalescing",
-    analysis="Separate (Baseline), advantages, lines 92-97; Why Separate Wins, items 1, 3 and 4, lines 145-163",
-)
+@cause
 def b17(e: Evidence) -> Tests:
     """Separate kernels win through better scheduling, perfect coalescing and no detour over tables in the attention."""
     yield from closes(e, HYBRID_V1, "sinusoidal_hybrid_v1_no_embedding", FLOAT4, (512, 2048))
 
 
-@cause(
-    "Only rotary_dim dimensions need caching",
-    analysis="Why Hybrid Works for ROPE but Not Sinusoidal, lines 14-28; Key Learnings, item 2, lines 201-207",
-    contradicts=("C-20",),
-)
+@cause
 def b18(e: Evidence) -> Tests:
     """The hybrid fails for sinusoidal embeddings and works for RoPE, because the first must cache all dims and the
     second only the rotated ones."""
@@ -253,10 +217,7 @@ def b18(e: Evidence) -> Tests:
     yield effect("the sinusoidal hybrid does not", e.speedup(HYBRID_V1, FLOAT4, hdim=(512, 2048)), most=1.03)
 
 
-@cause(
-    "costs about the same as loading from memory",
-    write_up="So Why Did Sinusoidal Work?, line 272; Conclusion, line 280",
-)
+@cause
 def b19(e: Evidence) -> Tests:
     """Fusing sinusoidal embeddings succeeded because they depend on position and dim alone, so that nothing is computed
     twice; computing them costs about as much as loading them."""
@@ -265,7 +226,7 @@ def b19(e: Evidence) -> Tests:
     )
 
 
-@count("1 MB of redundant traffic", write_up="Sinusoidal Embeddings, line 63")
+@count
 def b20(e: Evidence) -> Tests:
     """Separate kernels move 1 MB too much at head dim 2048 with 64 positions."""
     yield headline(
@@ -281,7 +242,7 @@ def b20(e: Evidence) -> Tests:
     )
 
 
-@count("~4 FLOPs per element", write_up="So Why Did Sinusoidal Work?, lines 265-266")
+@count
 def b21(e: Evidence) -> Tests:
     """An element costs about 4 FLOP when computed and 2 memory transactions when loaded."""
     done = e.count(V5, "inst.fma inst.fp32 inst.mufu.sin inst.mufu.cos", hdim=2048)
@@ -304,7 +265,7 @@ def b21(e: Evidence) -> Tests:
     )
 
 
-@universal("matter more than raw FLOP count", analysis="Key Learnings, lines 199 and 209-211")
+@universal
 def b22(e: Evidence) -> Tests:
     """Simple kernels can beat fused ones, and often do even with slightly more memory traffic; registers and the mix of
     instructions matter more than the number of FLOP."""
@@ -324,11 +285,7 @@ def b22(e: Evidence) -> Tests:
     )
 
 
-@undecided(
-    "The problem was obvious once we profiled it",
-    write_up="V1: Naive Fusion, line 90",
-    summary="Profile Before Optimizing, lines 157-160",
-)
+@undecided
 def b23(e: Evidence) -> Tests:
     """V1's problem, its table loads, was found by profiling it."""
     yield headline(
@@ -339,7 +296,7 @@ def b23(e: Evidence) -> Tests:
     )
 
 
-@universal("Even sinusoidal embeddings might not be worth fusing", write_up="Conclusion, line 286")
+@universal
 def b24(e: Evidence) -> Tests:
     """Sinusoidal embeddings might not be worth fusing where separate kernels are optimised."""
     yield headline(

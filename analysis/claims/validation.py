@@ -19,10 +19,7 @@ def hdims_timed(family: str) -> list[float]:
     return [float(hdim) for hdim in rows.loc[rows["source_document"] == WRITE_UP, "hdim"].dropna()]
 
 
-@universal(
-    "All implementations passing with max error < 5e-5",
-    write_up="Appendix, Benchmarking Methodology, lines 299-326; Appendix, Correctness Results, line 330",
-)
+@universal
 def d01(e: Evidence) -> Tests:
     """Everything was validated against PyTorch's SDPA to 5e-5, and all implementations pass."""
     yield headline(
@@ -32,7 +29,7 @@ def d01(e: Evidence) -> Tests:
     )
 
 
-@count("large hidden dimensions (512-16384)", write_up="Introduction, line 16; Appendix, line 328")
+@count
 def d02(e: Evidence) -> Tests:
     """All numbers are from one kind of card, the RTX 4000 Ada, at head dims from 512 to 16384."""
     yield headline(
@@ -45,10 +42,7 @@ def d02(e: Evidence) -> Tests:
     )
 
 
-@undecided(
-    "In nearly every modern implementation, these run as separate preprocessing kernels",
-    write_up="Introduction, line 11",
-)
+@undecided
 def d03(e: Evidence) -> Tests:
     """Nearly every modern implementation runs positional embeddings as separate kernels before attention."""
     yield headline(
