@@ -35,7 +35,7 @@ from ..evidence.current import Row, current, today
 from ..record import cards, records
 from ..record.problems import problem_columns, problem_of
 from .machine import toolkit
-from .run import Writer, at_card, compile_pair, require_versions, to_compile
+from .run import Writer, at_card, compile_pair, to_compile
 from .studies import PROFILED, STALL, STALLS, studies
 from .workers import compilers
 
@@ -98,18 +98,14 @@ class ProfileError(Exception):
     """One of the tasks kept the profiler from seeing what was to be profiled; the message says what it saw."""
 
 
-def tasks(sms: int, versions: str = "") -> list[Task]:
-    """Each version and problem of `PROFILED` once, on a card with `sms` SMs; `versions` names some.
-
-    Raises: DataError for a name that there is not.
-    """
-    keep = require_versions(versions)
+def tasks(sms: int) -> list[Task]:
+    """Each version and problem of `PROFILED` once, on a card with `sms` SMs."""
     found: dict[tuple[str, Problem], Task] = {}
     for names, among, hdims in PROFILED:
         for each in studies(names):
             for version, problem in each.on(sms).pairs():
                 asked = version.id in (among or VERSIONS) and problem.hdim in (hdims or [problem.hdim])
-                if asked and not version.is_peer and version.id in keep and supports(version, problem):
+                if asked and not version.is_peer and supports(version, problem):
                     found.setdefault((version.id, problem), Task(each.name, version.id, problem))
     return list(found.values())
 
@@ -253,7 +249,6 @@ def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis counters", description=__doc__.splitlines()[0])
-    parser.add_argument("--versions", default="", help="only these, separated by commas; rows of others are kept")
     parser.add_argument("--new-run", action="store_true", help="profile anew also what was recorded of today's code")
     cards.add_options(parser)
     parser.add_argument("--profiled", type=Path, help=argparse.SUPPRESS)
@@ -262,7 +257,7 @@ def main(arguments: list[str] | None = None) -> int:
         launch_all(options.profiled)
         return 0
     with at_card(options.gpu) as writer:
-        fresh, failed = profile_all(writer, tasks(writer.gpu["sms"], options.versions), options.new_run)
+        fresh, failed = profile_all(writer, tasks(writer.gpu["sms"]), options.new_run)
     for task, reason in failed.items():
         print(f"counters: {task}: {reason}", file=sys.stderr)
     print(f"[counters] {fresh} new rows in {writer.card}")

@@ -24,7 +24,7 @@ from kernels.version import Kernel
 
 from ..errors import Refused
 from .provenance import commit
-from .timing import US_PER_MS
+from .timing import elapsed_us
 
 # Why clocks are below what was asked, by NVML's bits (nvmlClocksEventReason*).
 REASONS = {
@@ -79,11 +79,6 @@ def sm_mhz() -> int | None:
     return ask("nvmlDeviceGetClockInfo", 1)  # NVML_CLOCK_SM
 
 
-def power_limit_w() -> int | None:
-    milliwatts = ask("nvmlDeviceGetEnforcedPowerLimit")
-    return None if milliwatts is None else milliwatts // 1000
-
-
 def driver(card: str | None = None) -> str | None:
     found = opened(card)
     return None if found is None else found[0].nvmlSystemGetDriverVersion()
@@ -122,6 +117,7 @@ def identity() -> dict[str, Any]:
 
 def environment() -> dict[str, Any]:
     """The fields of run.json that describe machine and software; None what NVML does not say."""
+    milliwatts = ask("nvmlDeviceGetEnforcedPowerLimit")
     return {
         "node": platform.node(),
         "driver": driver() or "unknown",
@@ -131,7 +127,7 @@ def environment() -> dict[str, Any]:
         "numba_cuda": version("numba-cuda"),
         "torch": torch.__version__,
         "sm_mhz_max": ask("nvmlDeviceGetMaxClockInfo", 1),
-        "power_limit_w": power_limit_w(),
+        "power_limit_w": None if milliwatts is None else milliwatts // 1000,
         "commit": commit(),
     }
 
@@ -159,15 +155,7 @@ def toolkit(program: str) -> str:
 def _median_us(work: Callable[[], Any], repeats: int = REPEATS) -> float:
     work()
     torch.cuda.synchronize()
-    times = []
-    for _ in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * US_PER_MS)
-    return float(np.median(times))
+    return float(np.median([elapsed_us(work) for _ in range(repeats)]))
 
 
 def warm_up(seconds: float = 0.5) -> None:

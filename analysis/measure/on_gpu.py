@@ -244,7 +244,7 @@ class Timed:
 
     def row(self, process: int) -> Row:
         own = self.failed or {
-            "status": self.trial.status, "sm_mhz": machine.sm_mhz(), **vars(summarise(self.samples_us))
+            "status": self.trial.status, "sm_mhz": machine.sm_mhz(), **summarise(self.samples_us)
         }  # fmt: skip
         return row_of(self.trial.pair, process=process, timer=self.timer, **own)
 

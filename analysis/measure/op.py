@@ -1,8 +1,5 @@
 """Check and time the op of kernels/ops.py on the GPU at hand: `python -m analysis op`.
 
-    python -m analysis op          2,000 random calls of each kind against float64, times, first calls, stress
-    python -m analysis op --problems 200
-
 Random calls are eager, or a captured graph that is replayed after other calls have evicted what the op caches. Called
 again, the command makes the calls of which its run has no row.
 """
@@ -41,10 +38,10 @@ from .on_gpu import Row
 from .op_calls import DTYPES, FUNCTIONS, Call, decode_call, drawn, judge, long_call, prompt_call, tensors
 from .run import StudyRun, Writer, at_card
 from .studies import MAIN, OP, Study, partial_rope
-from .timing import Timing, device_warm, summarise
+from .timing import measure, summarise
 from .workers import CORES, Hang, Worker, compilers, tqdm
 
-CALLS = 2000
+CALLS = 2000  # of a random study
 PATIENCE = 90.0  # seconds: a kernel that is not compiled yet takes 10
 MOST_PROCESSES, ROOM = 8, 8 << 30  # that check calls at a time; bytes of the card's memory for each
 EVICTING = 300  # calls that take the places of cached tables, of which the op keeps 256
@@ -129,8 +126,8 @@ def check_calls(calls: Sequence[tuple[int, Call]], send: Connection) -> None:
 # ---------------------------------------------------------------- times
 
 
-def host_loop(run: Callable[[], Any]) -> Timing:
-    """The host's time of one call, of so few that it never waits for the device."""
+def host_loop(run: Callable[[], Any]) -> list[float]:
+    """Samples of the host's time of one call, of so few that it never waits for the device."""
     samples = []
     for _ in range(HOST_SAMPLES):
         torch.cuda.synchronize()
@@ -139,7 +136,7 @@ def host_loop(run: Callable[[], Any]) -> Timing:
             run()
         samples.append((time.perf_counter() - began) * 1e6 / HOST_CALLS)
     torch.cuda.synchronize()
-    return summarise(samples)
+    return samples
 
 
 def time_op(send: Connection) -> None:
@@ -161,9 +158,10 @@ def time_op(send: Connection) -> None:
         for repetition in range(1, REPETITIONS + 1):
             for what in dice.sample(list(runs), len(runs)):
                 program: Any = SimpleNamespace(launch=lambda copy, run=runs[what]: run())
-                for timer, timing in (("device_warm", device_warm(program)), ("host_loop", host_loop(runs[what]))):
+                times_us = {"device_warm": measure(program, "device_warm"), "host_loop": host_loop(runs[what])}
+                for timer, samples_us in times_us.items():
                     own = {"what": what, "timer": timer, "repetition": repetition, "status": "ok"}
-                    send.send(("row", {**call.columns(target), **own, **vars(timing)}))
+                    send.send(("row", {**call.columns(target), **own, **summarise(samples_us)}))
 
 
 def first_calls(send: Connection) -> None:
@@ -177,7 +175,7 @@ def first_calls(send: Connection) -> None:
                 for timer, us in zip(timers, json.loads(done.stdout)):
                     own = {"what": "op", "timer": timer, "repetition": 1, "status": "ok"}
                     columns = Call(problem).columns(device_target())
-                    send.send(("row", {**columns, **own, **vars(summarise([us]))}))
+                    send.send(("row", {**columns, **own, **summarise([us])}))
 
 
 # ---------------------------------------------------------------- under stress
@@ -249,13 +247,13 @@ BODIES = {"op_time": time_op, "op_stress": stress, "op_first": first_calls}  # s
 SEEDS = {"op_problems": 40, "op_decode": 43, "op_prompts": 43}  # of studies of random calls
 
 
-def calls_of(study: str, count: int, target: str) -> list[Call]:
-    """The calls of a study: `count` drawn at random, or those whose kernels its process will want."""
-    seed, long = SEEDS.get(study, 0), count // 2
+def calls_of(study: str, target: str) -> list[Call]:
+    """The calls of a study: those drawn at random, or those whose kernels its process will want."""
+    seed, long = SEEDS.get(study, 0), CALLS // 2
     if study == "op_problems":
-        return [*drawn(seed, count - long, target, 110), *drawn(seed, long, target, 110, long_call)]
+        return [*drawn(seed, CALLS - long, target, 110), *drawn(seed, long, target, 110, long_call)]
     if study in SEEDS:
-        return drawn(seed, count, target, 90, decode_call if study == "op_decode" else prompt_call)
+        return drawn(seed, CALLS, target, 90, decode_call if study == "op_decode" else prompt_call)
     return {"op_time": [*map(Call, TIMED)], "op_stress": [*STRESSED]}.get(study, [])
 
 
@@ -286,8 +284,8 @@ def check_problems(run: StudyRun, workers: Sequence[Worker], target: str, calls:
         run.append("op_problems", [{**call.columns(target), **own, **row}])
 
 
-def measure_op(writer: Writer, studies: Sequence[str], count: int, new_run: bool) -> bool:
-    """Bring studies to their ends, random ones with `count` calls each; whether every row is as it should be.
+def measure_op(writer: Writer, studies: Sequence[str], new_run: bool) -> bool:
+    """Bring studies to their ends; whether every row is as it should be.
 
     Raises: MeasureError, DataError.
     """
@@ -298,12 +296,12 @@ def measure_op(writer: Writer, studies: Sequence[str], count: int, new_run: bool
         workers = [stack.enter_context(contextlib.closing(Worker(PATIENCE))) for _ in range(most)]
         for name in studies:
             body, study = BODIES.get(name), Study(name, "", ())
-            table, wanted = ("op", 1) if body else ("op_problems", count)
+            table, wanted = ("op", 1) if body else ("op_problems", CALLS)
             run = StudyRun(study, writer, new_run)
             if run.complete and len(run.rows(table)) < wanted:  # it is of other code, or of fewer calls
                 run = StudyRun(study, writer, True)
             if not run.complete:
-                calls = calls_of(name, count, target)
+                calls = calls_of(name, target)
                 compile_each(_compile, list({call.served(target)[1]: call for call in calls}.values()))
                 if body:
                     run.append(table, [row for _, row in workers[0].ask(body)])
@@ -323,7 +321,6 @@ def measure_op(writer: Writer, studies: Sequence[str], count: int, new_run: bool
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis op", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--problems", type=int, default=CALLS, help=f"random calls of each kind (default: {CALLS})")
     parser.add_argument("--study", default="all", help=f"some of, separated by commas: {', '.join(OP)}")
     parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
     cards.add_options(parser)
@@ -332,4 +329,4 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(names) - set(OP):
         raise DataError(f"no study of the op is called {min(unknown)!r}; known: {', '.join(OP)}")
     with at_card(chosen.gpu) as writer:
-        return 0 if measure_op(writer, names, chosen.problems, chosen.new_run) else 1
+        return 0 if measure_op(writer, names, chosen.new_run) else 1

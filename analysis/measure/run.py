@@ -30,7 +30,7 @@ from kernels.checking.reference import INPUTS
 from kernels.peers import flashinfer
 from kernels.runtime.compile import CompileError, assembled, compile_ptx, require_target
 
-from ..errors import DataError, MeasureError
+from ..errors import MeasureError
 from ..evidence.current import current
 from ..evidence.siblings import off_siblings
 from ..record import cards
@@ -151,10 +151,6 @@ class StudyRun:
         self.save(complete=False)
 
     @property
-    def id(self) -> str:
-        return self.folder.name
-
-    @property
     def complete(self) -> bool:
         return bool(self.state["complete"])
 
@@ -165,7 +161,7 @@ class StudyRun:
 
     def append(self, table: str, rows: list[Row]) -> None:
         blank = dict.fromkeys(column.name for column in SCHEMAS[table])
-        rows = [{**blank, **row, "study": self.study.name, "run": self.id} for row in rows]
+        rows = [{**blank, **row, "study": self.study.name, "run": self.folder.name} for row in rows]
         mine = self._mine(table)
         self.run.append(table, rows)
         mine += rows
@@ -283,7 +279,7 @@ class Crew:
             failed = {"process": process, "status": "error", "reason": self.lost[trial.pair], **mark}
             run.append("timings", [row_of(trial.pair, timer=timer, **failed) for timer in trial.timers])
         left = [trial for trial in left if trial.pair not in self.lost]
-        trials = in_order(left, f"{run.id} {run.study.name} {process}")
+        trials = in_order(left, f"{run.folder.name} {run.study.name} {process}")
         if not trials:
             return True
         what = f"{run.study.name}: time{' again' if again else ''}, process {process} of {len(self.timers)}"
@@ -316,17 +312,7 @@ def note_seen(row: Row, reasons: Collection[str] | None) -> None:
 # ---------------------------------------------------------------- the studies
 
 
-def require_versions(names: str) -> list[str]:
-    """Versions by their names, separated by commas; all for none. Raises: DataError with the known names."""
-    chosen = names.split(",") if names else list(VERSIONS)
-    if unknown := set(chosen) - set(VERSIONS):
-        raise DataError(f"no version is called {min(unknown)!r}; known: {', '.join(VERSIONS)}")
-    return chosen
-
-
-def measure_studies(
-    chosen: Sequence[Study], processes: int = PROCESSES, new_run: bool = False, named: str = ""
-) -> str:
+def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run: bool = False, named: str = "") -> str:
     """Bring the current run of each study to its end on the GPU at hand, and return the GPU's folder name.
 
     `named` is that of the folder, which otherwise follows from the card.
@@ -339,7 +325,7 @@ def measure_studies(
         chosen = sorted(chosen, key=lambda study: study.name != FIRST)
         runs = [StudyRun(study.on(gpu["sms"]), writer, new_run) for study in chosen]
         for run in runs:
-            what = "everything is measured; --new-run measures it again" if run.complete else f"run {run.id}"
+            what = "everything is measured; --new-run measures it again" if run.complete else f"run {run.folder.name}"
             print(f"[measure] study {run.study.name} on {gpu['name']}, folder {folder.name}: {what}", flush=True)
         runs = [run for run in runs if not run.complete]
         if not runs:

@@ -13,10 +13,9 @@ known, since one may hang the GPU. Older rows name a kernel and a place, which w
 import argparse
 import collections
 import contextlib
-import itertools
 import os
+import random
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ from typing import Any, NamedTuple
 import torch
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.checking.check import problems
+from kernels.checking.check import OWN, problems
 from kernels.checking.reference import make_inputs
 from kernels.runtime.compile import compile_ptx, require_target
 from kernels.runtime.gpu import DTYPES, cells_of, device_target, encode_map, load_ptx, prepare_launch, require_gpu
@@ -39,7 +38,7 @@ from ..evidence.current import Row, current, today
 from ..record import cards, records
 from ..record.files import ROOT
 from .machine import toolkit
-from .run import at_card, compile_pair, require_versions
+from .run import at_card, compile_pair
 from .workers import CORES, compilers, tqdm
 
 
@@ -66,7 +65,7 @@ COMMON_OPTIONS = (
 )
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) ")
 TIMEOUT = 300.0  # seconds, of one process
-PORTS = range(29_000, 60_000, 1_000)  # each the first of those of a command, and taken by it
+PORTS = range(29_000, 60_000, 16)  # a process takes the next where one is taken, up to ten
 TOGETHER = 8  # versions in a process
 MOST, ROOM = 32, 2 << 30  # processes at a time; bytes of the card's memory for each
 EXACT = "memcheck"  # leaves out the padding, so that a declared read out of bounds shows
@@ -126,34 +125,26 @@ class Told(NamedTuple):
     hazards: int | None
 
 
-def options(tool: str, help_text: str, port: int) -> list[str]:
-    """The command-line options of a tool that this compute-sanitizer knows."""
-    wanted = [f"--tool {tool}", *COMMON_OPTIONS, f"--port {port}", *TOOLS[tool].options]
+def options(tool: str, help_text: str) -> list[str]:
+    """The command-line options of a tool that this compute-sanitizer knows; processes meet on ports of their own."""
+    wanted = [f"--tool {tool}", *COMMON_OPTIONS, f"--port {random.choice(PORTS)}", *TOOLS[tool].options]
     known = [option for option in wanted if re.search(rf"{option.split()[0]}\b", help_text)]
     return [word for option in known for word in option.split()]
 
 
 class Tools:
-    """The tools of a toolkit, each of whose processes has ports of its own; what they print goes to a folder."""
+    """The tools of a toolkit; what they print goes to a folder."""
 
     def __init__(self, folder: Path) -> None:
         """Raises: Refused."""
         self.folder, self.binary = folder, toolkit("compute-sanitizer")
         command = [self.binary, "--help"]
         self.help = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
-        for first in PORTS:
-            self.taken = socket.socket()  # for as long as this command runs: another one takes the next ports
-            try:
-                self.taken.bind(("127.0.0.1", first))
-                break
-            except OSError:
-                self.taken.close()
-        self.ports = itertools.cycle(range(first + 8, first + PORTS.step, 8))
 
     def watch(self, tool: str, names: Sequence[str]) -> Told:
         log = self.folder / f"{tool}_{names[0]}{f'_and_{len(names) - 1}_more' * (len(names) > 1)}.log"
-        given = options(tool, self.help, next(self.ports))
-        command = [self.binary, *given, sys.executable, "-m", "analysis.measure.sanitize", tool, *names]
+        watched = [sys.executable, "-m", "analysis.measure.sanitize", tool, *names]
+        command = [self.binary, *options(tool, self.help), *watched]
         here = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # a buffer is an allocation of its own
         with open(log, "wb") as out:
             try:
@@ -231,18 +222,16 @@ def checked(rows: Iterable[Row]) -> set[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis sanitize", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--versions", default="", help="these, separated by commas (default: what has no row of today)")
     cards.add_options(parser)
     chosen = parser.parse_args(arguments)
-    began, own = time.monotonic(), [version.id for version in VERSIONS.values() if not version.is_peer]
-    names = [name for name in require_versions(chosen.versions) if name in own]
+    began, own = time.monotonic(), [version.id for version in OWN]
     toolkit("compute-sanitizer")  # without one there is no card to hold
     folder = Path(tempfile.mkdtemp(prefix="sanitizers-"))
     rows, run = list[Row](), None
     with at_card(chosen.gpu) as writer:
-        known = () if chosen.versions else current(records(writer.card, "sanitizers"))
+        known = current(records(writer.card, "sanitizers"))
         done = checked(known)
-        names = [name for name in names if name not in done]
+        names = [name for name in own if name not in done]
         with compilers(writer.gpu["target"]) as compile_each:
             compile_each(compile_pair, [(name, problem) for name in names for problem in problems(VERSIONS[name])])
         processes = max(1, min(CORES, MOST, writer.gpu["memory_bytes"] // ROOM))

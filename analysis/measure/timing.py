@@ -8,8 +8,7 @@ drifts, so its samples are taken one by one, in turns with what is compared.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,26 +29,18 @@ MAX_COPIES = 512
 US_PER_MS = 1000.0
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Percentiles of the time of one call over `n` samples, in microseconds."""
-
-    n: int
-    p20_us: float
-    median_us: float
-    p80_us: float
-
-
-def summarise(samples_us: list[float]) -> Timing:
+def summarise(samples_us: list[float]) -> dict[str, float]:
+    """Columns of the time of one call: percentiles over `n` samples, in microseconds."""
     p20, median, p80 = np.percentile(samples_us, (20, 50, 80))
-    return Timing(len(samples_us), float(p20), float(median), float(p80))
+    return {"n": len(samples_us), "p20_us": float(p20), "median_us": float(median), "p80_us": float(p80)}
 
 
-def _replay_us(graph: torch.cuda.CUDAGraph, samples: int) -> list[float]:
+def elapsed_us(work: Callable[[], Any], samples: int = 1) -> list[float]:
+    """The device's time of each of some calls, one behind the other, in microseconds."""
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(samples)]
     for start, end in events:
         start.record()
-        graph.replay()
+        work()
         end.record()
     torch.cuda.synchronize()
     return [start.elapsed_time(end) * US_PER_MS for start, end in events]
@@ -81,18 +72,14 @@ def _time_graph(program: Program, order: list[int], samples: int) -> list[float]
         program.launch(copy)
     torch.cuda.synchronize()
     graph, rounds = _capture(program, order), 1
-    (once_us,) = _replay_us(graph, 1)
+    (once_us,) = elapsed_us(graph.replay)
     if once_us < CLEARLY_ENOUGH * SAMPLE_US:
-        once_us = min(_replay_us(graph, 2))
+        once_us = min(elapsed_us(graph.replay, 2))
         rounds = math.ceil(SAMPLE_US / once_us)
         graph = _capture(program, order * rounds) if rounds > 1 else graph
         graph.replay()
     samples = min(samples, max(LEAST_SAMPLES, math.ceil(ENOUGH_US / (rounds * once_us))))
-    return [total / (rounds * len(order)) for total in _replay_us(graph, samples)]
-
-
-def device_warm(program: Program) -> Timing:
-    return summarise(measure(program, "device_warm"))
+    return [total / (rounds * len(order)) for total in elapsed_us(graph.replay, samples)]
 
 
 def cold_copies(plan: Plan, inputs: Mapping[str, Any], l2_bytes: int) -> int:
@@ -110,15 +97,14 @@ def cold_copies(plan: Plan, inputs: Mapping[str, Any], l2_bytes: int) -> int:
 
 def _time_harness(program: Program, iterations: int) -> list[float]:
     """One sample, which is of many calls."""
+
+    def calls() -> None:
+        for _ in range(iterations):
+            program.call()
+
     program.call()
     torch.cuda.synchronize()
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(iterations):
-        program.call()
-    end.record()
-    end.synchronize()
-    return [start.elapsed_time(end) * US_PER_MS / iterations]
+    return [total / iterations for total in elapsed_us(calls)]
 
 
 def is_enough(samples_us: Sequence[float], iterations: int) -> bool:
@@ -130,13 +116,9 @@ def measure(program: Program, timer: str, iterations: int = 1) -> list[float]:
     """Samples of the timer of that name, in microseconds a call: of launched one, of the others all.
 
     device_cold is over all copies of the program's buffers; `iterations` are the calls of a sample of launched.
-
-    Raises: ValueError for another name.
     """
-    if timer == "device_cold":
-        return _time_graph(program, list(range(len(program.buffers))), COLD_SAMPLES)
-    if timer == "device_warm":
-        return _time_graph(program, [0], SAMPLES)
     if timer == "launched":
         return _time_harness(program, iterations)
-    raise ValueError(f"timer is {timer!r}; allowed: device_warm, device_cold, launched")
+    if timer == "device_cold":
+        return _time_graph(program, list(range(len(program.buffers))), COLD_SAMPLES)
+    return _time_graph(program, [0], SAMPLES)

@@ -12,10 +12,9 @@ from analysis.errors import REFUSED
 from analysis.evidence.current import today
 from analysis.measure import counters, run
 from analysis.measure.counters import GROUPS, METRICS, ProfileError, Task, tidy
-from analysis.measure.studies import PROFILED, STUDIES
+from analysis.measure.studies import STUDIES
 from analysis.record import files
 from analysis.record.files import problem_columns
-from analysis.record.runs import OF_RUN
 from kernels import VERSIONS, Problem
 from tests.measure.stub_card import CARD as STUB
 from tests.measure.stub_card import compilers
@@ -25,8 +24,7 @@ HDIMS = (512, 2048, 4096, 8192, 16384)
 SMALL = Problem("attention", 1, 4, seq_q=64, hdim=512)
 TIME = "gpu__time_duration.sum"
 
-CARD = {"name": "Test GPU", "slug": "test-gpu", "compute_capability": "9.0", "sms": 132, "target": "sm_90"}
-MACHINE = {name: STUB[name] for name in OF_RUN if name in STUB}
+CARD = {**STUB, "name": "Test GPU", "slug": "test-gpu", "sms": 132}
 
 
 class Ncu:
@@ -82,8 +80,7 @@ def page(metrics: list[str], kernels: list[str], value: str) -> str:
 def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
     """A card and its profiler; what is measured goes to `tmp_path`."""
     stand_in = Ncu()
-    monkeypatch.setattr(run, "answer", lambda work: {**MACHINE, **CARD})
-    monkeypatch.setattr(counters, "PROFILED", (("log", (), ()),))
+    monkeypatch.setattr(run, "answer", lambda work: CARD)
     monkeypatch.setattr(counters, "toolkit", lambda program: program)
     monkeypatch.setattr(counters, "compilers", compilers)
     monkeypatch.setattr(files, "MEASURED", tmp_path)
@@ -101,26 +98,22 @@ def times(folder: Path) -> set[tuple[str, int, float]]:
     return set(zip(frame["version"], frame["hdim"], frame["value"]))
 
 
-def command(versions: str, *more: str) -> int:
-    return command_line.main(["counters", "--versions", versions, *more])
+def command(versions: str, *options: str) -> int:
+    """Profile some versions on the problems of the documents, or all of these."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counters, "PROFILED", (("log", tuple(filter(None, versions.split(","))), ()),))
+        return command_line.main(["counters", *options])
 
 
-def test_what_is_asked_for_is_profiled_on_the_card(ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "PROFILED", PROFILED)
-    assert command("attention_online") == 0
-    heads = (
-        recorded(tmp_path).groupby("study")[["hdim", "heads"]].apply(lambda rows: dict(rows.drop_duplicates().values))
-    )
-    assert heads["matched"] == {512: 11, 2048: 11, 4096: 6, 8192: 3}
-    assert heads["log"] == {512: 4, 2048: 4, 4096: 2, 8192: 1, 16384: 1}
-    asked: list[counters.Task] = []
-    monkeypatch.setattr(counters, "profile_all", lambda writer, wanted, anew: (asked.extend(wanted), {}))
-    assert counters.main([]) == 0  # all that the book shows
+def test_what_the_book_shows_is_profiled_at_the_loads_of_the_card() -> None:
+    asked = counters.tasks(CARD["sms"])
+    online = [task for task in asked if task.version == "attention_online"]
+    for study, heads in (("matched", (11, 11, 6, 3)), ("log", (4, 4, 2, 1, 1))):
+        assert [task.problem.heads for task in online if task.study == study] == list(heads)
     of_v8 = {task.problem for task in asked if task.version == "rope_v8"}
     assert of_v8 == {problem for problem in STUDIES["beyond"].problems if problem.hdim == 2048}
     at_2048 = {task.version for task in asked if task.problem.hdim == 2048}
     assert at_2048 >= {"attention_baseline", "sinusoidal_v5", "rope_v7", "rope_v6b_no_rotation", "control_rope_v7"}
-    assert {task.problem.heads for task in asked if task.version == "attention_online"} >= {4, 11}  # as on their card
     assert len(asked) == len({task[1:] for task in asked})
 
 
@@ -171,7 +164,7 @@ def test_a_profiler_may_not_or_lacks_a_metric(ncu: Ncu, tmp_path: Path, capsys: 
     assert command("attention_online") == REFUSED and len(ncu.calls) == 1
     assert "the driver keeps them for administrators (ERR_NVGPUCTRPERM)" in capsys.readouterr().err
     ncu.forbidden, ncu.broken = False, True
-    assert command_line.main(["counters"]) == 1 and len(ncu.calls) < 40
+    assert command("") == 1 and len(ncu.calls) < 40
     said = capsys.readouterr().err
     assert "counters: nothing can be profiled; attention_" in said and "no such driver" in said
     lacking = "sm__throughput.avg.pct_of_peak_sustained_elapsed"

@@ -49,7 +49,7 @@ def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(beg
     check(first, pairs[1], "unsupported")
     timing(first, pairs[0], 1, "device_warm")
     second = begin()
-    assert second.id == first.id and set(second.unchecked()) == set(pairs[2:])
+    assert second.folder == first.folder and set(second.unchecked()) == set(pairs[2:])
     assert [(trial.pair, trial.timers) for trial in second.untimed(1)] == [(pairs[0], ("launched",))]
     assert [trial.timers for trial in second.untimed(2)] == [SMALL.timers]
     assert set(second.unfinished(1)) == {pairs[0], *pairs[2:]}, "what was refused is finished"
@@ -59,14 +59,8 @@ def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(beg
 
 @pytest.mark.parametrize("what", ["node", "uuid", "driver", "python", "numba", "numba_cuda", "torch", "commit"])
 def test_an_interrupted_run_goes_on_only_where_all_that_shapes_it_is_the_same(begin, what: str) -> None:
-    first = begin()
-    other = begin(**{what: "another"})
-    assert other.id != first.id and begin().id == first.id and begin(**{what: "another"}).id == other.id
-
-
-def test_a_run_that_does_not_say_its_card_is_not_gone_on_with(begin) -> None:
-    first = begin(uuid=None)
-    assert begin().id != first.id
+    one, other, again, other_again = (begin(**change).folder for change in 2 * ({}, {what: "another"}))
+    assert one != other and (one, other) == (again, other_again)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +87,7 @@ def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
     timing(run, pair, 1, "device_warm")
     monkeypatch.setattr(current, "today", lambda name: "changed" if name == pair[0] else today(name))
     again = begin()
-    assert pair in again.unchecked() and again.id != run.id, "rows of two codes would stand in one run"
+    assert pair in again.unchecked() and again.folder != run.folder, "rows of two codes would stand in one run"
 
 
 def test_the_worst_of_the_inputs_decides_and_what_cannot_run_is_not_timed(begin) -> None:

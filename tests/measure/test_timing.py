@@ -1,5 +1,7 @@
 """How often a graph is replayed for a time, on a made-up device whose replays take what the test says."""
 
+import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -19,44 +21,44 @@ class Device:
 
     def capture(self, program: object, order: list[int]) -> SimpleNamespace:
         self.captured.append(len(order))
-        return SimpleNamespace(calls=len(order), fresh=True, replay=self._count)
+        times = itertools.chain([len(order) * self.us + self.start_us], itertools.repeat(len(order) * self.us))
 
-    def _count(self) -> None:
-        self.replays += 1
+        def replay() -> float:
+            self.replays += 1
+            return next(times)
 
-    def replay_us(self, graph: SimpleNamespace, samples: int) -> list[float]:
-        self.replays += samples
-        first = self.start_us * graph.fresh
-        graph.fresh = False
-        return [graph.calls * self.us + (first if i == 0 else 0) for i in range(samples)]
+        return SimpleNamespace(replay=replay)
+
+    def elapsed_us(self, work: Callable[[], float], samples: int = 1) -> list[float]:
+        return [work() for _ in range(samples)]
 
 
-def timed(monkeypatch: pytest.MonkeyPatch, us: float, copies: int, samples: int) -> tuple[Device, timing.Timing]:
+def timed(monkeypatch: pytest.MonkeyPatch, us: float, copies: int, samples: int) -> tuple[Device, list[float]]:
     device = Device(us, start_us=50.0)
     monkeypatch.setattr(timing, "_capture", device.capture)
-    monkeypatch.setattr(timing, "_replay_us", device.replay_us)
+    monkeypatch.setattr(timing, "elapsed_us", device.elapsed_us)
     monkeypatch.setattr(timing.torch.cuda, "synchronize", lambda: None)
     program = SimpleNamespace(launch=lambda copy: None)
-    return device, timing.summarise(timing._time_graph(program, list(range(copies)), samples))
+    return device, timing._time_graph(program, list(range(copies)), samples)
 
 
 def test_a_short_kernel_fills_a_sample_by_many_calls_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     device, found = timed(monkeypatch, us=5.0, copies=1, samples=timing.SAMPLES)
     assert device.captured == [1, 60]
-    assert (found.n, found.median_us) == (timing.SAMPLES, 5.0)
+    assert found == [5.0] * timing.SAMPLES
 
 
 def test_a_long_graph_is_replayed_once_before_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     device, found = timed(monkeypatch, us=100.0, copies=61, samples=timing.COLD_SAMPLES)
-    assert device.captured == [61] and (found.n, found.median_us) == (timing.COLD_SAMPLES, 100.0)
+    assert device.captured == [61] and found == [100.0] * timing.COLD_SAMPLES
     assert device.replays == 1 + timing.COLD_SAMPLES
     device, found = timed(monkeypatch, us=5000.0, copies=61, samples=timing.COLD_SAMPLES)
-    assert (device.replays, found.n) == (1 + timing.LEAST_SAMPLES, timing.LEAST_SAMPLES)
+    assert (device.replays, len(found)) == (1 + timing.LEAST_SAMPLES, timing.LEAST_SAMPLES)
 
 
 def test_what_the_start_of_a_graph_takes_makes_no_sample_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     device, found = timed(monkeypatch, us=290.0, copies=1, samples=timing.SAMPLES)
-    assert device.captured == [1, 2] and found.median_us == 290.0
+    assert device.captured == [1, 2] and found == [290.0] * timing.SAMPLES
 
 
 def test_copies_exceed_twice_the_l2_of_a_card_that_tells_it() -> None:
