@@ -21,7 +21,6 @@ from .. import findings
 from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
 from ..evidence import Estimate, Evidence
-from ..evidence.interval import TIE
 from ..evidence.origin import DECIDED, Source, measured
 from ..measure.studies import STUDIES
 from ..record import published
@@ -51,7 +50,7 @@ RUN = {  # columns of a run, with their words
     "commit": "commit",
 }
 CHANGED, THROTTLED = "of their versions, changed since", "throttling seen"
-FASTER, SLOWER, TIES, OPEN_SIDE = "faster", "slower", "tie", "cannot tell"
+SIDES = {1: "faster", 0: "tie", -1: "slower"}
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 
 
@@ -112,17 +111,10 @@ def pairs() -> list[tuple[str, str]]:
     return sorted(found, key=lambda pair: [order.index(name) for name in pair])
 
 
-def side(gain: Estimate) -> str:
-    """On which side of 1 a speedup lies with its whole interval; within 3 % it is a tie."""
-    if gain.low > TIE or gain.high < 1 / TIE:
-        return FASTER if gain.low > TIE else SLOWER
-    return TIES if gain.low >= 1 / TIE and gain.high <= TIE else OPEN_SIDE
-
-
 def speedups(cards: Sequence[Evidence]) -> pd.DataFrame:
     """A row for each pair, load, head dim and card that was timed, on the GPU alone."""
     rows = [
-        (version, baseline, load, hdim, e.slug, gain.value, gain.low, gain.high, side(gain))
+        (version, baseline, load, hdim, e.slug, gain.value, gain.low, gain.high, SIDES[gain.side])
         for version, baseline in pairs()
         for load, study in LOADS.items()
         for e in cards
@@ -152,7 +144,7 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
         by_card = {row.card: row for row in mine.itertuples()}
         compared += len(by_card) > 1
         apart = mine["low"].max() > mine["high"].min()
-        if apart and len(set(mine["side"]) - {OPEN_SIDE}) > 1:
+        if apart and mine["side"].nunique() > 1:
             first = lines(link(version), small(f"over {link(baseline)}"))
             cells = (by_card.get(e.slug) for e in cards)
             told = (

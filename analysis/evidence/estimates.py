@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..record.text import span
-from .interval import Pool, half_width, pool_of
+from .interval import TIE, Pool, half_width, pool_of
 from .known import NOT_MEASURED, UNDECIDED, Known
 
 Numbers = TypeVar("Numbers", "Estimate", "Estimates")
@@ -131,6 +131,12 @@ class Estimate(Arithmetic):
     why: Known | None = None
     about: About = NOTHING
     sample: Sample | None = field(default=None, repr=False)
+
+    @property
+    def side(self) -> int:
+        """Of a ratio: 1 above 1, -1 below it, and 0 of a tie, within 3 % of 1 or with an interval that reaches it."""
+        tie = 1 / TIE <= self.value <= TIE or self.low <= 1 <= self.high
+        return 0 if tie else 1 if self.value > 1 else -1
 
     @classmethod
     def exact(cls, value: float, *sources: str, **about: Any) -> Estimate:

@@ -7,7 +7,6 @@ from kernels import Problem
 from kernels.flash.decode.choose import MOST_QUERIES
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
-from ..evidence.interval import TIE
 from ..measure.studies import FLASHINFER, FUSIONS, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH
 from ..models import fusion
 from ..models.advice import FEW_QUERIES, few_queries
@@ -63,10 +62,9 @@ def decodes(problem: Problem) -> bool:
 
 
 def beside(gains: Estimates) -> Outcomes:
-    """Of speedups over a rival, by their values: within 3 % is a tie."""
-    values = [each.value for each in gains.values() if each]
-    won, lost = sum(value > TIE for value in values), sum(value < 1 / TIE for value in values)
-    return Outcomes(won, len(values) - won - lost, lost)
+    """Of speedups over a rival."""
+    sides = [each.side for each in gains.values() if each]
+    return Outcomes(*map(sides.count, (1, 0, -1)))
 
 
 def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str) -> Estimates:

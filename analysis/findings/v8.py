@@ -6,7 +6,6 @@ from dataclasses import replace
 from kernels import VERSIONS, Problem
 
 from ..evidence import Estimates, Evidence, NotMeasured
-from ..evidence.interval import TIE
 from ..measure.studies import FUSIONS, MAIN
 from ..models.advice import shares_keys
 from ..models.rivals import BEYOND, V8, floor, rivals
@@ -80,11 +79,11 @@ fusing mostly gains nothing. At the worst V8 takes {most:slower} longer than the
 def loses(e: Evidence) -> Says:
     own = [problem for problem in e.study("map").problems("rope") if not shares_keys(problem)]
     gain = e.speedup(V8, over=HYBRID, study="map", problem=own).known
-    lost = [problem for problem, each in gain.items() if each.value < 1 / TIE]
+    lost = [problem for problem, each in gain.items() if each.side < 0]
     if not lost:
         raise NotMeasured("V8 loses to the hybrid nowhere")
     first = min(problem.seq_q for problem in lost)
     few = gain.at(*(problem for problem in gain if problem.seq_q < first))
-    won = [problem for problem, each in gain.items() if problem.seq_q >= first and each.value > TIE]
+    won = [problem for problem, each in gain.items() if problem.seq_q >= first and each.side > 0]
     mostly = 2 * len(won) < len(gain) - len(few)
     return numbers(first=first, most=gain.slowest), checks(slower(gain.slowest), not_slower(few), first > 64, mostly)

@@ -3,7 +3,6 @@
 from kernels import Problem
 
 from ..evidence import Estimate, Evidence
-from ..evidence.interval import TIE
 from ..measure.studies import FUSIONS
 
 FULL, HYBRID, SEPARATE = FUSIONS
@@ -28,10 +27,10 @@ def problems(e: Evidence, study: str = "map") -> list[Problem]:
 
 
 def winners(e: Evidence, problem: Problem, study: str = "map") -> set[str]:
-    """Of the family the fastest, and what ties with it: within 3 %, or with an interval of the ratio that reaches 1."""
+    """Of the family the fastest, and what ties with it."""
     taken = times(e, problem, study)
     if not taken:
         return set()
     least = min(taken, key=lambda version: taken[version].value)
     over = {version: us / taken[least] for version, us in taken.items() if version != least}
-    return {least, *(version for version, ratio in over.items() if ratio.value < TIE or ratio.low <= 1)}
+    return {least, *(version for version, ratio in over.items() if not ratio.side)}

@@ -46,11 +46,7 @@ def in_prose(e: Evidence) -> Table:
 def summary(e: Evidence) -> Table:
     """How many claims have each verdict, and how many of these the write-up makes."""
     all, own = _given(e)
-    rows = [
-        (verdict_mark(word), _found(told(word), all[word]), str(own[word]), MEANS[word])
-        for word in VERDICTS
-        if all[word]
-    ]
+    rows = [(verdict_mark(word), _found(told(word), all[word]), str(own[word]), MEANS[word]) for word in VERDICTS]
     header = ("verdict", "claims", "the write-up's", "means")
     return Table(header, rows, header[1:3], source=DECIDED)
 

@@ -25,7 +25,7 @@ def fusing(e: Evidence) -> Table | Missing:
     rows = _counted({(what, so): partial(fuse.outcomes, e, of) for what, so, of in asked})
     caption = (
         f"{e.card}: how many shapes full fusion wins, ties or loses beside the faster of a hybrid and separate kernels "
-        "with the same attention. Within 3 % is a tie. Queries are those of a head; fewer are decode."
+        "with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are those of a head; fewer are decode."
     )
     return Table(header, rows, COUNTS, caption, source=measured(e, "map", "heldout")) if rows else Missing.study("map")
 
@@ -39,7 +39,7 @@ def calls(e: Evidence) -> Table | Missing:
         ("prompts, float32",): lambda: beside(float32_over_others(e, lambda problem: not decodes(problem))),
     })
     caption = (
-        f"{e.card}: at how many shapes rope_attention is faster, level (within 3 %) or slower than the fastest of "
+        f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of "
         "PyTorch, compiled or not, Triton and, in half precision, FlashInfer. Every shape counts at which one of these "
         f"was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
     )

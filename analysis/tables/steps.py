@@ -56,7 +56,7 @@ def steps(e: Evidence, family: str) -> Table:
         f"Head dim {SHOWN.get(family, MAIN.hdim)}; the result is of all head dims of the documents. Ceiling: both "
         f"products at the {'fp32' if family != 'fp16' else 'tensor cores'} rate of the {e.card}, at their shapes. "
         f"Times are of the GPU alone; × is the speedup over {' or '.join(map(link, over))}, above 1 faster. "
-        f"Published: {published.card(family)}. More: the page of each version."
+        f"Published: {published.card(family)}, from several programs. More: the page of each version."
     )
     header = ("version", "idea", "result", "of the ceiling", "published", "their shapes", "their load")
     source = measured(e, home(ladder(family)[0].id), "matched") + published_on(family)

@@ -10,7 +10,6 @@ import numpy as np
 from kernels import VERSIONS
 
 from ..evidence import Evidence
-from ..evidence.interval import TIE
 from ..evidence.origin import computed, measured
 from ..findings.fuse import FLOAT_DECODE, HALF_DECODE, PROMPT
 from ..measure.studies import MAIN
@@ -60,7 +59,7 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
             label(problem),
             lines(number(rival.ours.value, digits=1), _named(served(e, problem), V8, served(e, problem))),
             lines(number(rival.us.value, digits=1), _named(rival.version, usual, VERSIONS[rival.version].title)),
-            lines(ratio(rival.over), mark("slower", "wrong") * (rival.over.value * TIE < 1)),
+            lines(ratio(rival.over), mark("slower", "wrong") * (rival.over.side < 0)),
         )
         for problem, rival in sorted(found.items(), key=lambda pair: pair[1].over.value)
     ]
@@ -68,8 +67,8 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
     caption = (
         f"Time of one call on the GPU alone, {e.card}, float32, tensors in the L2 cache if they fit. The smallest "
         f"speedup comes first, with the 95 % interval {e.covers()}. B batch, H heads, S queries and keys, D head dim, "
-        "R rotated dims. rope_attention chooses by an estimate for each shape whether to fuse fully or to rotate K "
-        "first (rope_hybrid_v8, rope_prompt32). Where nothing is named, it runs rope_v8, full fusion, and the fastest "
+        "R rotated dims. rope_attention chooses by an estimate for each shape whether to fuse fully, to rotate K "
+        "first (rope_hybrid_v8), or Q and K (rope_prompt32). Where nothing is named, it runs rope_v8, full fusion, and the fastest "
         f"other with a right result is: {VERSIONS[usual].title}."
     )
     return Table(header, rows, header[1:], caption, source=measured(e, *MEASURED_IN))
