@@ -25,7 +25,8 @@ def fusing(e: Evidence) -> Table | Missing:
     rows = _counted({(what, so): partial(fuse.outcomes, e, of) for what, so, of in asked})
     caption = (
         f"{e.card}: how many shapes full fusion wins, ties or loses beside the faster of a hybrid and separate kernels "
-        "with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are those of a head; fewer are decode."
+        "with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are counted per head; calls "
+        "with fewer count as decode."
     )
     return Table(header, rows, COUNTS, caption, source=measured(e, "map", "heldout")) if rows else Missing.study("map")
 

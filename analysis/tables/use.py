@@ -68,8 +68,8 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
         f"Time of one call on the GPU alone, {e.card}, float32, tensors in the L2 cache if they fit. The smallest "
         f"speedup comes first, with the 95 % interval {e.covers()}. B batch, H heads, S queries and keys, D head dim, "
         "R rotated dims. rope_attention chooses by an estimate for each shape whether to fuse fully, to rotate K "
-        "first (rope_hybrid_v8), or Q and K (rope_prompt32). Where nothing is named, it runs rope_v8, full fusion, and the fastest "
-        f"other with a right result is: {VERSIONS[usual].title}."
+        "first (rope_hybrid_v8), or Q and K (rope_prompt32). Where nothing is named, it runs rope_v8, full fusion, and "
+        f"the fastest other with a right result is: {VERSIONS[usual].title}."
     )
     return Table(header, rows, header[1:], caption, source=measured(e, *MEASURED_IN))
 
