@@ -1,7 +1,7 @@
 """Which versions meet which problems in a study, and which timers."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -56,25 +56,26 @@ def _named(*names: str) -> tuple[Problem, ...]:
 LOG_SHAPES = {512: (1, 4, 64), 2048: (1, 4, 64), 4096: (1, 2, 32), 8192: (1, 1, 16)}  # head dim: batch, heads, seq
 
 
-def partial_rope(batch: int, heads: int, seq: int, hdim: int, causal: bool = False) -> Problem:
+def partial_rope(batch: int, heads: int, seq: int, hdim: int) -> Problem:
     """RoPE with the rotary dim of the documents' partial rotation: 128, or half of a smaller head dim."""
-    return Problem("rope", batch, heads, seq_q=seq, hdim=hdim, rotary_dim=min(128, hdim // 2), causal=causal)
+    return Problem("rope", batch, heads, seq_q=seq, hdim=hdim, rotary_dim=min(128, hdim // 2))
 
 
 MAIN = partial_rope(1, 4, 64, 2048)  # the documents' shape that V8 is made for
 
 
-def _shape(family: str, hdim: int, batch: int, heads: int, seq: int) -> Iterator[Problem]:
-    """A problem of a family; with RoPE also the one that rotates every dim, as the log's V1 to V6a do."""
-    if family == "rope":
-        yield partial_rope(batch, heads, seq, hdim)
-    yield Problem(family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=hdim if family == "rope" else 0)
+def _shapes(shapes: Mapping[int, tuple[int, int, int]]) -> Iterator[Problem]:
+    """The families of the log in shapes by head dim; with RoPE also all dims rotated, as the log's V1 to V6a do."""
+    for family in ("attention", "sinusoidal", "rope"):
+        for hdim, (batch, heads, seq) in shapes.items():
+            if family == "rope":
+                yield partial_rope(batch, heads, seq, hdim)
+            yield Problem(family, batch, heads, seq_q=seq, hdim=hdim, rotary_dim=hdim if family == "rope" else 0)
 
 
 def _log() -> Iterator[Problem]:
-    for family in ("attention", "sinusoidal", "rope"):
-        for hdim, shape in {**({128: (1, 4, 64)} if family == "rope" else {}), **LOG_SHAPES}.items():
-            yield from _shape(family, hdim, *shape)
+    found = _shapes({128: LOG_SHAPES[512], **LOG_SHAPES})
+    yield from (problem for problem in found if problem.family == "rope" or problem.hdim in LOG_SHAPES)
     yield Problem("attention", 1, 1, seq_q=8, hdim=16384)
 
 
@@ -92,12 +93,6 @@ def matched(problem: Problem, sms: int) -> Problem:
     authors = AUTHORS_FP16_SMS if problem.family == "fp16" else AUTHORS_SMS
     heads = max(1, (2 * problem.heads * sms + authors) // (2 * authors))  # a half rounds up
     return replace(problem, heads=heads, kv_heads=heads)
-
-
-def _at(hdims: Sequence[int], batch: int, heads: int, seq: int) -> Iterator[Problem]:
-    for family in ("attention", "sinusoidal", "rope"):
-        for hdim in hdims:
-            yield from _shape(family, hdim, batch, heads, seq)
 
 
 def _fp16() -> Iterator[Problem]:
@@ -332,9 +327,10 @@ def _studies() -> Iterator[Study]:
     of_log = _ids(lambda v: not (v.ablation or v.beyond or v.control_of))
     published = tuple(p for p in (*_log(), *_fp16()) if p.hdim <= max(LOG_SHAPES) and p.batch == 1)  # with their times
     yield Study("log", "The shapes of the documents, all timers", TIMERS, ((of_log, tuple(_log())),))
-    dims = tuple(_at([2**n for n in range(7, 15)], 1, 4, 64))
+    dims = tuple(_shapes({2**n: (1, 4, 64) for n in range(7, 15)}))
     yield Study("controlled", "Only the head dim varies", warm, ((of_log, dims),))
-    yield Study("filled", "Enough heads to fill the card", warm, ((of_log, tuple(_at([128, 512, 2048], 8, 16, 64))),))
+    filled = tuple(_shapes({hdim: (8, 16, 64) for hdim in (128, 512, 2048)}))
+    yield Study("filled", "Enough heads to fill the card", warm, ((of_log, filled),))
     yield Study("fp16", "Half precision, causal and not", warm, ((of_log, tuple(_fp16())),))
     changed = {name for v in VERSIONS.values() if v.ablation for name in (v.id, v.parent, v.baseline)}
     beside = _ids(lambda v: v.id in changed | {"rope_v4", "rope_v6a"})

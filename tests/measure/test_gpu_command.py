@@ -42,12 +42,6 @@ def test_every_line_follows_from_what_the_machine_answers(changes: dict, topic: 
     assert found.state == state and says in found.text
 
 
-def test_a_machine_without_a_gpu_gets_one_line() -> None:
-    assert list(judge(Machine(), [])) == [
-        Line("GPU", STOPS, "no CUDA GPU is visible on this machine; measuring needs one")
-    ]
-
-
 # ---------------------------------------------------------------- the parts
 
 PART = """#!/bin/sh

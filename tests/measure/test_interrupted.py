@@ -27,13 +27,10 @@ from tests.measure import stub_work
 from tests.measure.stub_card import CARD, AtOnce, compilers
 
 FORK = multiprocessing.get_context("fork")
-PROCESSES = 3
+PROCESSES, KILLS = 3, 8
 TIMERS = ("device_warm", "launched")
 NAMES = tuple(v.id for v in VERSIONS.values() if v.family == "attention" and v.of_log)
-SHORT, LONG = (
-    Study("log", "", TIMERS, ((NAMES, tuple(Problem("attention", hdim=hdim) for hdim in hdims)),))
-    for hdims in ((64,), (64, 128, 256, 512, 1024))
-)
+STUDY = Study("log", "", TIMERS, ((NAMES, (Problem("attention", hdim=64),)),))
 FOLDER = CARD["slug"]
 Sent = Iterator[tuple[str, Any]]
 
@@ -49,24 +46,24 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run, "tqdm", functools.partial(run.tqdm, disable=True))
     monkeypatch.setattr(stub_work, "_refusal", lambda version, problem: {})
     monkeypatch.setattr(run.preflight, "passes", lambda studies: True)
-    for version, _ in SHORT.pairs():
+    for version, _ in STUDY.pairs():
         today(version.id)  # once, not in every process that is killed
     return tmp_path / FOLDER
 
 
-def measure(study: Study = SHORT) -> None:
-    run.measure_studies([study], PROCESSES)
+def measure() -> None:
+    run.measure_studies([STUDY], PROCESSES)
 
 
-def require_one_whole_run(card: Path, study: Study = SHORT) -> None:
+def require_one_whole_run(card: Path) -> None:
     [only] = record.rows(card, "runs").to_dict("records")
     assert only["complete"] and only["uuid"] == CARD["uuid"]
     [folder] = record_runs.folders(card)
-    require_whole(folder, study)
+    require_whole(folder)
 
 
-def require_whole(run: Path, study: Study = SHORT) -> None:
-    pairs = [(version.id, problem) for version, problem in study.pairs()]
+def require_whole(run: Path) -> None:
+    pairs = [(version.id, problem) for version, problem in STUDY.pairs()]
     checks, timings = (record_runs.read(run, table) for table in ("checks", "timings"))
     checked = [(row["version"], problem_of(row), row["inputs"]) for row in checks]
     assert sorted(checked) == sorted((*pair, kind) for pair in pairs for kind in INPUTS)
@@ -94,11 +91,11 @@ def require_nothing_lost(before: dict[str, bytes], card: Path) -> dict[str, byte
     return after
 
 
-def kill_and_resume(card: Path, study: Study, kills: int) -> None:
-    """Measure so often, and kill it when the tables have grown by up to a dozen rows; then let it come to its end."""
-    dice, before, exits = random.Random(kills), on_disk(card), []
-    for _ in range(kills):
-        process = FORK.Process(target=measure, args=(study,))
+def test_a_run_that_is_killed_again_and_again_loses_and_doubles_no_row(card: Path) -> None:
+    """It is killed when its tables have grown by up to a dozen rows, and in the end comes to its own end."""
+    dice, before, exits = random.Random(KILLS), on_disk(card), []
+    for _ in range(KILLS):
+        process = FORK.Process(target=measure)
         until = size(card) + dice.randrange(2000)
         process.start()
         while process.is_alive() and size(card) < until:
@@ -107,20 +104,11 @@ def kill_and_resume(card: Path, study: Study, kills: int) -> None:
         process.join()
         exits.append(process.exitcode)
         before = require_nothing_lost(before, card)
-    assert exits.count(-signal.SIGKILL) > kills / 2, "on a busy machine a few come to their end"
-    measure(study)
+    assert exits.count(-signal.SIGKILL) > KILLS / 2, "on a busy machine a few come to their end"
+    measure()
     require_nothing_lost(before, card)
-    require_one_whole_run(card, study)
-
-
-def test_a_run_that_is_killed_again_and_again_loses_and_doubles_no_row(card: Path) -> None:
-    kill_and_resume(card, SHORT, kills=8)
+    require_one_whole_run(card)
     assert read_json(card / "gpu.json")["ceilings"]["read_gb_s"] == 100.0
-
-
-@pytest.mark.deep
-def test_thirty_kills_lose_and_double_no_row(card: Path) -> None:
-    kill_and_resume(card, LONG, kills=30)
 
 
 def _measure_slowly(begun: Any, go_on: Any) -> None:
@@ -142,7 +130,7 @@ def test_two_commands_at_a_time_write_two_runs(card: Path) -> None:
     first = FORK.Process(target=_measure_slowly, args=(begun, go_on), daemon=True)
     first.start()
     assert begun.wait(10)
-    run.measure_studies([SHORT], PROCESSES, new_run=True)
+    run.measure_studies([STUDY], PROCESSES, new_run=True)
     assert list(record.rows(card, "runs")["complete"]) == [False, True]
     go_on.set()
     first.join(10)
