@@ -103,10 +103,10 @@ def tasks(sms: int) -> list[Task]:
     found: dict[tuple[str, Problem], Task] = {}
     for names, among, hdims in PROFILED:
         for each in studies(names):
-            for version, problem in each.on(sms).pairs():
-                asked = version.id in (among or VERSIONS) and problem.hdim in (hdims or [problem.hdim])
-                if asked and not version.is_peer and supports(version, problem):
-                    found.setdefault((version.id, problem), Task(each.name, version.id, problem))
+            for name, problem in each.on(sms).pairs():
+                asked = name in (among or VERSIONS) and problem.hdim in (hdims or [problem.hdim])
+                if asked and not VERSIONS[name].is_peer and supports(VERSIONS[name], problem):
+                    found.setdefault((name, problem), Task(each.name, name, problem))
     return list(found.values())
 
 

@@ -20,7 +20,7 @@ from ..errors import MeasureError
 from ..evidence.current import today
 from ..record.problems import problem_columns
 from . import machine
-from .studies import SOURCE_TIMER
+from .studies import SOURCE_TIMER, Pair
 from .timing import cold_copies, is_enough, measure, summarise
 
 TIMED_INPUTS = "uniform"
@@ -28,7 +28,6 @@ OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"  # of the driver
 MEMORY_ALLOCATION = 2  # the same of the runtime: cudaErrorMemoryAllocation
 WARM_UP_S, SHORT_WARM_UP_S = 0.5, 0.1  # the clocks are up where another process has just ended its timings
 
-Pair = tuple[str, Problem]
 Row = dict[str, Any]
 
 

@@ -56,27 +56,25 @@ def _ask(entry: Callable[..., Any], *arguments: Any) -> Any:
     return None
 
 
-def _gpu() -> dict[str, Any]:
-    """Of the first GPU: its name and target, and what NVML says of it."""
+def gather() -> Machine:
+    """What CUDA's driver, NVML and torch say of the first GPU."""
     _ask(driver.cuInit, 0)
     if (device := _ask(driver.cuDeviceGet, 0)) is None:
-        return {}
+        return Machine()
     raw = _ask(driver.cuDeviceGetUuid, device)
     card = f"GPU-{uuid.UUID(bytes=raw.bytes)}" if raw else "unknown"
     kind = driver.CUdevice_attribute
     major, minor = kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
     running = machine.ask("nvmlDeviceGetComputeRunningProcesses", card=card)
-    return {
-        "name": _ask(driver.cuDeviceGetName, 256, device).split(b"\0")[0].decode(),
-        "target": "sm_" + "".join(str(_ask(driver.cuDeviceGetAttribute, each, device)) for each in (major, minor)),
-        "driver": machine.driver(card),
-        "processes": None if running is None else tuple(each.pid for each in running),
-    }
-
-
-def gather() -> Machine:
-    sees = torch.cuda.is_available()
-    return Machine(**_gpu(), driver_cuda=driver_cuda(), torch_cuda=torch.version.cuda, torch_sees_it=sees)
+    return Machine(
+        name=_ask(driver.cuDeviceGetName, 256, device).split(b"\0")[0].decode(),
+        target="sm_" + "".join(str(_ask(driver.cuDeviceGetAttribute, each, device)) for each in (major, minor)),
+        driver=machine.driver(card),
+        driver_cuda=driver_cuda(),
+        torch_cuda=torch.version.cuda,
+        torch_sees_it=torch.cuda.is_available(),
+        processes=None if running is None else tuple(each.pid for each in running),
+    )
 
 
 def _target(target: str, name: str) -> Line:

@@ -39,8 +39,8 @@ from ..record.columns import SCHEMAS, STATUSES
 from ..record.problems import problem_of
 from . import preflight
 from .machine import now
-from .on_gpu import Pair, Row, Trial, check_all, identify, in_order, in_shapes, load_all, row_of, survey, time_all
-from .studies import STUDIES, Study, loads_ahead, studies
+from .on_gpu import Row, Trial, check_all, identify, in_order, in_shapes, load_all, row_of, survey, time_all
+from .studies import STUDIES, Pair, Study, loads_ahead, studies
 from .workers import Sent, Worker, answer, compilers, tqdm
 
 PROCESSES = 5
@@ -177,12 +177,9 @@ class StudyRun:
         """Rows of this run whose code is today's."""
         return current(self._mine(table))
 
-    def pairs(self) -> list[Pair]:
-        return [(version.id, problem) for version, problem in self.study.pairs()]
-
     def unchecked(self) -> list[Pair]:
         seen = {(row["version"], problem_of(row), row["inputs"]) for row in self.rows("checks")}
-        return [pair for pair in self.pairs() if any((*pair, kind) not in seen for kind in INPUTS)]
+        return [pair for pair in self.study.pairs() if any((*pair, kind) not in seen for kind in INPUTS)]
 
     def verdicts(self) -> dict[Pair, Row]:
         """For every pair the check that decides: the worst of its inputs."""
@@ -219,7 +216,7 @@ class StudyRun:
         """What is still to be checked, or to be timed by one of so many processes."""
         timed = {trial.pair for process in range(processes) for trial in self.untimed(process + 1)}
         left = {*self.unchecked(), *timed}
-        return [pair for pair in self.pairs() if pair in left]
+        return [pair for pair in self.study.pairs() if pair in left]
 
 
 # ---------------------------------------------------------------- the processes

@@ -13,6 +13,7 @@ known, since one may hang the GPU. Older rows name a kernel and a place, which w
 import argparse
 import collections
 import contextlib
+import functools
 import os
 import random
 import re
@@ -125,41 +126,39 @@ class Told(NamedTuple):
     hazards: int | None
 
 
-def options(tool: str, help_text: str) -> list[str]:
+@functools.cache
+def _help(binary: str) -> str:
+    return subprocess.run([binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+
+
+def options(tool: str, binary: str) -> list[str]:
     """The command-line options of a tool that this compute-sanitizer knows; processes meet on ports of their own."""
     wanted = [f"--tool {tool}", *COMMON_OPTIONS, f"--port {random.choice(PORTS)}", *TOOLS[tool].options]
-    known = [option for option in wanted if re.search(rf"{option.split()[0]}\b", help_text)]
+    known = [option for option in wanted if re.search(rf"{option.split()[0]}\b", _help(binary))]
     return [word for option in known for word in option.split()]
 
 
-class Tools:
-    """The tools of a toolkit; what they print goes to a folder."""
+def watch(folder: Path, tool: str, names: Sequence[str]) -> Told:
+    """Have a tool watch versions; what it prints goes to `folder`. Raises: Refused."""
+    binary = toolkit("compute-sanitizer")
+    command = [binary, *options(tool, binary), sys.executable, "-m", "analysis.measure.sanitize", tool, *names]
+    here = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # a buffer is an allocation of its own
+    log = folder / f"{tool}_{names[0]}{f'_and_{len(names) - 1}_more' * (len(names) > 1)}.log"
+    with open(log, "wb") as out:
+        try:
+            done = subprocess.run(command, stdout=out, stderr=out, cwd=ROOT, env=here, timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            return Told(-1, None)
+    counts = SUMMARY.findall(log.read_text(encoding="utf-8", errors="replace"))
+    return Told(done.returncode, int(counts[-1]) if counts else None)
 
-    def __init__(self, folder: Path) -> None:
-        """Raises: Refused."""
-        self.folder, self.binary = folder, toolkit("compute-sanitizer")
-        command = [self.binary, "--help"]
-        self.help = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
 
-    def watch(self, tool: str, names: Sequence[str]) -> Told:
-        log = self.folder / f"{tool}_{names[0]}{f'_and_{len(names) - 1}_more' * (len(names) > 1)}.log"
-        watched = [sys.executable, "-m", "analysis.measure.sanitize", tool, *names]
-        command = [self.binary, *options(tool, self.help), *watched]
-        here = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # a buffer is an allocation of its own
-        with open(log, "wb") as out:
-            try:
-                done = subprocess.run(command, stdout=out, stderr=out, cwd=ROOT, env=here, timeout=TIMEOUT)
-            except subprocess.TimeoutExpired:
-                return Told(-1, None)
-        counts = SUMMARY.findall(log.read_text(encoding="utf-8", errors="replace"))
-        return Told(done.returncode, int(counts[-1]) if counts else None)
-
-    def watch_each(self, tool: str, names: Sequence[str]) -> dict[str, Told]:
-        """How a tool ends on each version: on all at once where it has nothing to say, else on each alone."""
-        told = self.watch(tool, names)
-        if len(names) == 1 or told == Told(0, 0):
-            return dict.fromkeys(names, told)
-        return {name: self.watch(tool, [name]) for name in names}
+def watch_each(folder: Path, tool: str, names: Sequence[str]) -> dict[str, Told]:
+    """How a tool ends on each version: on all at once where it has nothing to say, else on each alone."""
+    told = watch(folder, tool, names)
+    if len(names) == 1 or told == Told(0, 0):
+        return dict.fromkeys(names, told)
+    return {name: watch(folder, tool, [name]) for name in names}
 
 
 def declared(name: str) -> set[str]:
@@ -199,14 +198,13 @@ def sanitize(names: Sequence[str], folder: Path, processes: int = CORES) -> Iter
 
     Raises: Refused; MeasureError where no tool finds what is known.
     """
-    tools = Tools(folder)
     with ThreadPoolExecutor(processes) as pool, contextlib.ExitStack() as stack:
         stack.callback(pool.shutdown, cancel_futures=True)
         bar = stack.enter_context(tqdm(total=len(names) * len(TOOLS)))
-        known = dict(zip(TOOLS, pool.map(lambda tool: tools.watch(tool, [HEARD]), TOOLS)))
+        known = dict(zip(TOOLS, pool.map(lambda tool: watch(folder, tool, [HEARD]), TOOLS)))
         if not any(told.hazards for told in known.values()):
             raise MeasureError(f"no tool finds what is known, and nothing is written; what they say is in {folder}")
-        made = {pool.submit(tools.watch_each, *part): part[0] for part in _parts(names)}
+        made = {pool.submit(watch_each, folder, *part): part[0] for part in _parts(names)}
         for future in as_completed(made):
             tool, found = made[future], future.result()
             hears = tool == "synccheck" or bool(known[tool].hazards)

@@ -39,9 +39,8 @@ from ..evidence.current import Row, current, today
 from ..record import files
 from ..record import rows as measured
 from ..record.files import problem_columns, problem_of, read_records, read_table, write_table
-from .studies import own_pairs
+from .studies import Pair, own_pairs
 
-Pair = tuple[str, Problem]
 WORKERS = 2
 
 

@@ -14,6 +14,7 @@ from ..record.problems import values_of
 
 TIMERS = ("device_warm", "device_cold", "launched")
 SOURCE_TIMER = "launched"  # times what the documents' own harness times
+Pair = tuple[str, Problem]  # a version, by its name, and a problem
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,10 @@ class Study:
         parts = ((names, tuple(dict.fromkeys(scaled(problem, sms) for problem in of))) for names, of in self.parts)
         return replace(self, parts=tuple(parts))
 
-    def pairs(self) -> Iterator[tuple[Version, Problem]]:
+    def pairs(self) -> Iterator[Pair]:
         """Every version of a part with every problem of its family there."""
         for names, of in self.parts:
-            for version in (VERSIONS[name] for name in names):
-                yield from ((version, problem) for problem in of if problem.family == version.family)
+            yield from ((name, problem) for name in names for problem in of if problem.family == VERSIONS[name].family)
 
 
 def _ids(chosen: Callable[[Version], Any]) -> tuple[str, ...]:
@@ -421,16 +421,17 @@ COUNTED = Study(  # at shapes of the log, beyond which these go
 )  # fmt: skip
 
 
-def own_pairs() -> list[tuple[str, Problem]]:
+def own_pairs() -> list[Pair]:
     """The log's versions with the documents' problems, each pair once; with a small one where they take none.
 
     What goes beyond the log comes with it: on two of its shapes, or on a small problem.
     """
-    chosen = [pair for each in (*studies(PUBLISHED), COUNTED) for pair in each.pairs() if not pair[0].is_peer]
-    fitting = {version.id for version, problem in chosen if supports(version, problem)}
+    found = (pair for each in (*studies(PUBLISHED), COUNTED) for pair in each.pairs())
+    chosen = [pair for pair in found if not VERSIONS[pair[0]].is_peer]
+    fitting = {name for name, problem in chosen if supports(VERSIONS[name], problem)}
     unfit = (v for v in OWN if v.id not in fitting and not (v.ablation or v.control_of))
-    small = [(version, max(problems(version), key=lambda p: p.hdim)) for version in unfit]
-    return list(dict.fromkeys((version.id, problem) for version, problem in [*chosen, *small]))
+    small = [(version.id, max(problems(version), key=lambda p: p.hdim)) for version in unfit]
+    return list(dict.fromkeys([*chosen, *small]))
 
 
 # Why a warp does not issue, and the hardware counter of one such reason.

@@ -53,7 +53,7 @@ class Stage:
 
 def example(of: Version) -> Plan:
     """The plan of the first problem of a study that the version takes, or of a small one where it fits none of them."""
-    studied = (problem for chosen in STUDIES.values() for candidate, problem in chosen.pairs() if candidate.id == of.id)
+    studied = (problem for chosen in STUDIES.values() for name, problem in chosen.pairs() if name == of.id)
     return of(next(problem for problem in (*studied, *problems(of)) if supports(of, problem)))
 
 

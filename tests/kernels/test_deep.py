@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from analysis.measure.studies import study
-from kernels import Plan, Problem, Version
+from kernels import VERSIONS, Plan, Problem, Version
 from kernels.checking.check import OWN, CheckCase, case_of, faults, problems, quick_cases, supports
 from kernels.checking.reference import TABLES_OF, reference_of
 from kernels.runtime.compile import compile_ptx
@@ -188,9 +188,9 @@ RANDOM = [
 
 MOST_FLOPS = 10e6  # of a published shape that is run here; data/counts.csv comes from the larger ones too
 LOG_PAIRS = [
-    (chosen, CheckCase(problem, "uniform"))
-    for chosen, problem in study("log").pairs()
-    if not chosen.is_peer and problem.flops <= MOST_FLOPS and supports(chosen, problem)
+    (VERSIONS[name], CheckCase(problem, "uniform"))
+    for name, problem in study("log").pairs()
+    if not VERSIONS[name].is_peer and problem.flops <= MOST_FLOPS and supports(VERSIONS[name], problem)
 ]
 
 
