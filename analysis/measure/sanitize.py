@@ -14,9 +14,10 @@ import argparse
 import collections
 import contextlib
 import functools
+import itertools
 import os
-import random
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -66,7 +67,7 @@ COMMON_OPTIONS = (
 )
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) ")
 TIMEOUT = 300.0  # seconds, of one process
-PORTS = range(29_000, 60_000, 16)  # a process takes the next where one is taken, up to ten
+PORTS = range(29_000, 60_000, 1_000)  # each the first of those of a command, and taken by it
 TOGETHER = 8  # versions in a process
 MOST, ROOM = 32, 2 << 30  # processes at a time; bytes of the card's memory for each
 EXACT = "memcheck"  # leaves out the padding, so that a declared read out of bounds shows
@@ -131,9 +132,20 @@ def _help(binary: str) -> str:
     return subprocess.run([binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
 
 
+@functools.cache
+def _ports() -> tuple[Iterator[int], socket.socket]:
+    """Ports, one for each process; the socket holds them for as long as this command runs: another one takes the next."""
+    taken = socket.socket()
+    for first in PORTS:
+        with contextlib.suppress(OSError):
+            taken.bind(("127.0.0.1", first))
+            break
+    return itertools.cycle(range(first + 8, first + PORTS.step, 8)), taken
+
+
 def options(tool: str, binary: str) -> list[str]:
     """The command-line options of a tool that this compute-sanitizer knows; processes meet on ports of their own."""
-    wanted = [f"--tool {tool}", *COMMON_OPTIONS, f"--port {random.choice(PORTS)}", *TOOLS[tool].options]
+    wanted = [f"--tool {tool}", *COMMON_OPTIONS, f"--port {next(_ports()[0])}", *TOOLS[tool].options]
     known = [option for option in wanted if re.search(rf"{option.split()[0]}\b", _help(binary))]
     return [word for option in known for word in option.split()]
 
