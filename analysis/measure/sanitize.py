@@ -134,7 +134,7 @@ def _help(binary: str) -> str:
 
 @functools.cache
 def _ports() -> tuple[Iterator[int], socket.socket]:
-    """Ports, one for each process; the socket holds them for as long as this command runs: another one takes the next."""
+    """Ports, one for each process; as long as this command runs, the socket keeps another command from them."""
     taken = socket.socket()
     for first in PORTS:
         with contextlib.suppress(OSError):
