@@ -101,7 +101,7 @@ def table(what: Table, source: Source, anchor: str, summary: str = "") -> str:
 
     With a summary it is folded below that. Without one it is open, but for phones, which fold it below its title.
     """
-    title = f"Table of {', '.join(what.plain().header)}"
+    title = what.title or f"Table of {', '.join(what.plain().header)}"
     csv = f"<a download='{anchor}.csv' href='data:text/csv;charset=utf-8,{quote(what.csv())}'>CSV</a>"
     state = "" if summary else " shown' open='"
     return (

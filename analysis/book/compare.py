@@ -134,7 +134,8 @@ def main_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             rows.append((escape(shown[version, baseline]), load, *given))
     names = named(cards)
     caption = "Speedup on the GPU alone, least to largest over the documents' head dims; above 1 is faster."
-    return Table(("compared", "load", *names), rows, names, caption, source=source_of(cards))
+    source, title = source_of(cards), "The story's speedups by card"
+    return Table(("compared", "load", *names), rows, names, caption, source=source, title=title)
 
 
 def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:

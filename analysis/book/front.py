@@ -12,7 +12,7 @@ from .notebook import paragraph, say
 
 NOTEBOOKS = "analysis/notebooks"
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
-FINDINGS = (("front-loads",), ("front-wave",), ("front-v8",))
+FINDINGS = (("front-loads",), ("front-wave",), ("front-checks",), ("front-v8",))
 MARKS = ("<!-- found -->", "<!-- /found -->")  # in the README: between them stands what is made from data
 
 

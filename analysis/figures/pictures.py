@@ -41,7 +41,7 @@ def sector() -> Plot:
     ]
     return _draw(
         "sector", "A float4 takes half of a sector", spans, kinds, (2 * FLOATS, 6), ("floats of its key", "threads"),
-        "Six threads of a warp. Each reads the row of its own key; a cell is a float. Memory brings sectors of eight.",
+        "Six neighbouring threads. Each reads its own key; a cell is a float. Memory brings sectors of eight.",
         computed("drawn"), height=2.9,
     )  # fmt: skip
 

@@ -76,8 +76,8 @@ def test(e: Evidence) -> Says:
 
 @finding(
     "wave-alone",
-    """What V7 saves, a launch and a buffer, is not what makes it win: even if the rotations of separate kernels
-took no time, V7 would be {alone:.1} as fast at *their load*.""",
+    """The saved launch and buffer do not make V7 win. Take all rotation time away from separate kernels, and at
+*their load* V7 is still {alone:.1} as fast.""",
 )
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
@@ -86,7 +86,7 @@ def alone(e: Evidence) -> Says:
 
 
 @finding("wave-theirs", """In our build for that card {all} blocks of either kernel fit at once, and the shape has
-{log}. So both would need a second wave.""")
+{log}. Then both need a second wave, and something else made V7 win, perhaps the wait that their clock counts.""")
 def theirs(e: Evidence) -> Says:
     v7, separate = (waves.compiled(e, name, "blocks_per_sm", waves.AUTHORS_TARGET) for name in (V7, SEPARATE))
     return numbers(all=v7 * AUTHORS_SMS, log=waves.LOG_BLOCKS), checks(

@@ -40,7 +40,7 @@ def in_prose(e: Evidence) -> Table:
         if found[0]
     ]
     header = ("verdict", "claims", "the write-up's")
-    return Table(header, rows, header[1:], source=DECIDED)
+    return Table(header, rows, header[1:], source=DECIDED, title="Claims by verdict")
 
 
 def summary(e: Evidence) -> Table:
@@ -48,7 +48,7 @@ def summary(e: Evidence) -> Table:
     all, own = _given(e)
     rows = [(verdict_mark(word), _found(told(word), all[word]), str(own[word]), MEANS[word]) for word in VERDICTS]
     header = ("verdict", "claims", "the write-up's", "means")
-    return Table(header, rows, header[1:3], source=DECIDED)
+    return Table(header, rows, header[1:3], source=DECIDED, title="Claims by verdict, and what each verdict means")
 
 
 def ledger(e: Evidence, letter: str) -> Table:

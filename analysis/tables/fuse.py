@@ -28,7 +28,9 @@ def fusing(e: Evidence) -> Table | Missing:
         "with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are counted per head; calls "
         "with fewer count as decode."
     )
-    return Table(header, rows, COUNTS, caption, source=measured(e, "map", "heldout")) if rows else Missing.study("map")
+    if not rows:
+        return Missing.study("map")
+    return Table(header, rows, COUNTS, caption, source=measured(e, "map", "heldout"), title="Does fusing pay?")
 
 
 def calls(e: Evidence) -> Table | Missing:
@@ -44,8 +46,10 @@ def calls(e: Evidence) -> Table | Missing:
         "PyTorch, compiled or not, Triton and, in half precision, FlashInfer. Every shape counts at which one of these "
         f"was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
     )
+    if not rows:
+        return Missing.study("peers")
     source = measured(e, *MEASURED_IN, "half_prompts")
-    return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source) if rows else Missing.study("peers")
+    return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source, title="Does our call win?")
 
 
 def _counted(asked: Mapping[tuple[str, ...], Callable[[], Outcomes]]) -> list[tuple[str, ...]]:

@@ -2,7 +2,6 @@
 
 from ..evidence import Evidence
 from ..evidence.origin import computed
-from ..findings.setup import megabytes
 from ..measure.studies import AUTHORS_SMS, LOG_SHAPES, partial_rope
 from ..record.text import number
 from .table import Table
@@ -16,14 +15,12 @@ def shapes(e: Evidence) -> Table:
     for problem in SHAPES:
         blocks = problem.heads * problem.seq_q
         per_sm = (number(blocks / each, digits=1) for each in (AUTHORS_SMS, sms))
-        size = f"{problem.heads} × {problem.seq_q}", number(megabytes(problem), digits=2)
-        rows.append((str(problem.hdim), *size, str(blocks), *per_sm))
+        rows.append((str(problem.hdim), f"{problem.heads} × {problem.seq_q}", str(blocks), *per_sm))
     here = f"per SM, {e.card.removeprefix('NVIDIA ')}"
-    header = ("head dim", "heads × tokens", "MB", "blocks", "per SM, theirs", here)
+    header = ("head dim", "heads × tokens", "blocks", "per SM, theirs", here)
     caption = (
-        "One call. MB: Q, K, V and the output in float32, each moved once. Blocks: one per query and head, as in most "
-        f"kernels of the log. The last two columns divide them by the {AUTHORS_SMS} SMs of their card and the {sms} of "
-        "this one."
+        f"Blocks: one per query and head, as in most kernels of the log. The last two columns divide them by the "
+        f"{AUTHORS_SMS} SMs of their card and the {sms} of this one."
     )
     source = computed("from the shapes and the SMs of each card")
-    return Table(header, rows, header[1:], caption, source=source)
+    return Table(header, rows, header[1:], caption, source=source, title="The documents' shapes, and their blocks")

@@ -60,7 +60,7 @@ def steps(e: Evidence, family: str) -> Table:
     )
     header = ("version", "idea", "result", "of the ceiling", "published", "their shapes", "their load")
     source = measured(e, home(ladder(family)[0].id), "matched") + published_on(family)
-    return Table(header, rows, header[3:], caption, source=source)
+    return Table(header, rows, header[3:], caption, source=source, title="The steps")
 
 
 def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ VERDICT_STYLE = {
 class Table:
     """Rows of HTML cells. `numbers` names the columns that are set flush right; equal first cells are joined.
 
-    `id` is its address in a page, by default made from its header; `source` where its numbers are from, by default
-    the evidence that it is shown for.
+    `id` is its address in a page and `title` what it is called, by default made from its header; `source` where its
+    numbers are from, by default the evidence that it is shown for.
     """
 
     header: Sequence[str]
@@ -43,6 +43,7 @@ class Table:
     caption: str = ""
     id: str = ""
     source: Source | None = None
+    title: str = ""
 
     def plain(self) -> "Table":
         """The same without HTML, for Markdown."""

@@ -45,7 +45,7 @@ def costs(e: Evidence) -> Table:
         "FlashInfer. Extra: memory beside the tensors of the call, by the plan of the kernel."
     )
     source = measured(e, *{study: None for _, _, study, _ in CALLS}) + computed("memory by the plan")
-    return Table(header, rows, header[1:], caption, source=source)
+    return Table(header, rows, header[1:], caption, source=source, title="What calls take")
 
 
 def beside_pytorch(e: Evidence) -> Table | Missing:
@@ -71,7 +71,7 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
         "first (rope_hybrid_v8), or Q and K (rope_prompt32). Where nothing is named, it runs rope_v8, full fusion, and "
         f"the fastest other with a right result is: {VERSIONS[usual].title}."
     )
-    return Table(header, rows, header[1:], caption, source=measured(e, *MEASURED_IN))
+    return Table(header, rows, header[1:], caption, source=measured(e, *MEASURED_IN), title="Beside PyTorch")
 
 
 def _named(version: str, usual: str, title: str) -> str:

@@ -12,8 +12,8 @@ def by_card(e: Evidence) -> Table:
     header = ("GPU", "SMs", "registers", "blocks an SM", "at once", "windows, heads", "256 blocks")
     caption = (
         f"Pairs are V7 / separate kernels: attention at head dim {MAIN.hdim}, in our build; another compiler may give "
-        f"other registers. Windows: numbers of heads of {MAIN.seq_q} queries with which separate kernels need two "
-        "waves and V7 one, or three and two; reversed: V7 needs the wave more. 256 blocks: their shapes. SMs by "
+        f"other registers. Windows: numbers of heads, of {MAIN.seq_q} queries each, at which separate kernels need one "
+        "wave more than V7. Reversed: V7 needs one more. 256 blocks: their shapes. SMs by "
         "NVIDIA's data sheets. Waves are computed; times were measured on the H200 and the H100 alone."
     )
     source = computed("from the compiler's report and the SMs of each card")
@@ -22,7 +22,7 @@ def by_card(e: Evidence) -> Table:
     marked = own or cards[-1:]
     word = small("this book's card" if e.is_reference else "your card")
     rows = [(lines(card.name, word * (card in marked)), *_row(e, card)) for card in cards]
-    return Table(header, rows, header[1:], caption, source=source)
+    return Table(header, rows, header[1:], caption, source=source, title="Where V7 needs a wave less, card by card")
 
 
 def _row(e: Evidence, card: Card) -> tuple[str, ...]:

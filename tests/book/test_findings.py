@@ -77,14 +77,14 @@ EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
 }  # fmt: skip
 OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counters, counts, searches, errors, targets
     "question-bound", "question-bound-loaded", "question-cliff",
-    "question-counts", "rope-separate", "setup-floor", "use-first", "use-overhead", "use-problems",
+    "question-counts", "rope-separate", "use-first", "use-overhead", "use-problems",
     "v8-tiles", "v8-waits",
 }  # fmt: skip
 
 STORY = {  # the same of the story
     "decode-error",
     "checks-cost", "checks-nan", "checks-race", "checks-rotation", "checks-sharp", "loads-once",
-    "loads-own", "front-sure", "wave-fit", "wave-theirs",
+    "loads-own", "front-checks", "front-sure", "front-verdicts", "wave-fit", "wave-theirs",
 }  # fmt: skip
 
 
