@@ -7,7 +7,6 @@ CUDA every driver runs what any compiler of it assembled, so the major release d
 import ctypes
 
 LEAST_DRIVER = {13: "580.65.06", 12: "525.60.13"}  # for Linux, of each release there is a lock for (CUDA release notes)
-DEFAULT = max(LEAST_DRIVER)
 
 
 def driver_cuda() -> tuple[int, int] | None:
@@ -22,7 +21,7 @@ def driver_cuda() -> tuple[int, int] | None:
 
 def lock_cuda(driver: tuple[int, int] | None) -> int:
     """The major release of CUDA whose lock fits `driver`; that of the newest lock where none does, or is no driver."""
-    return max((cuda for cuda in LEAST_DRIVER if driver and cuda <= driver[0]), default=DEFAULT)
+    return max((cuda for cuda in LEAST_DRIVER if driver and cuda <= driver[0]), default=max(LEAST_DRIVER))
 
 
 if __name__ == "__main__":

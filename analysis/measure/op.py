@@ -34,7 +34,7 @@ from ..record import cards
 from ..record.files import ROOT
 from ..record.problems import problem_columns
 from .machine import warm_up
-from .on_gpu import Row
+from .on_gpu import Row, said
 from .op_calls import DTYPES, FUNCTIONS, Call, decode_call, drawn, judge, long_call, prompt_call, tensors
 from .run import StudyRun, Writer, at_card
 from .studies import MAIN, OP, Study, partial_rope
@@ -42,7 +42,6 @@ from .timing import measure, summarise
 from .workers import CORES, Hang, Worker, compilers, tqdm
 
 CALLS = 2000  # of a random study
-PATIENCE = 90.0  # seconds: a kernel that is not compiled yet takes 10
 MOST_PROCESSES, ROOM = 8, 8 << 30  # that check calls at a time; bytes of the card's memory for each
 EVICTING = 300  # calls that take the places of cached tables, of which the op keeps 256
 
@@ -273,7 +272,7 @@ def check_problems(run: StudyRun, workers: Sequence[Worker], target: str, calls:
         if kind == "lost":
             (index, _), error = content
             status = "hang" if isinstance(error, Hang) else "error"
-            content = index, {"status": status, "reason": str(error).splitlines()[0], "seconds": 0.0}
+            content = index, {"status": status, "reason": said(error), "seconds": 0.0}
         index, row = content
         call = calls[index]
         own = {
@@ -293,7 +292,7 @@ def measure_op(writer: Writer, studies: Sequence[str], new_run: bool) -> bool:
     most = max(1, min(MOST_PROCESSES, CORES // 2, writer.gpu["memory_bytes"] // ROOM))
     with contextlib.ExitStack() as stack:
         compile_each = stack.enter_context(compilers(target))
-        workers = [stack.enter_context(contextlib.closing(Worker(PATIENCE))) for _ in range(most)]
+        workers = [stack.enter_context(contextlib.closing(Worker())) for _ in range(most)]
         for name in studies:
             body, study = BODIES.get(name), Study(name, "", ())
             table, wanted = ("op", 1) if body else ("op_problems", CALLS)

@@ -3,10 +3,10 @@
     python -m analysis measure                  all studies
     python -m analysis measure --study log
 
-The documents' study comes first, so that its rows come early. What a study compares is timed side by side, in the same
-processes; the host compiles nothing while it is timed. Each finished row is on disk at once. An interrupted run goes on
-where it stopped, on the same node and card with the same software and commit; a complete one stays as it is:
-`--new-run`, another card or software, a new version or one whose code has changed begin another.
+Of all, the documents' study comes first, so that its rows come early. What a study compares is timed side by side, in
+the same processes; the host compiles nothing while it is timed. Each finished row is on disk at once. An interrupted
+run goes on where it stopped, on the same node and card with the same software and commit; a complete one stays as it
+is: `--new-run`, another card or software, a new version or one whose code has changed begin another.
 
 What fails is a row with the status error and its reason, and ends nothing: a process that the card no longer answers,
 that dies, or that sends nothing for PATIENCE seconds is replaced by a fresh one, which goes on behind it. A time on the
@@ -39,12 +39,11 @@ from ..record.columns import SCHEMAS, STATUSES
 from ..record.problems import problem_of
 from . import preflight
 from .machine import now
-from .on_gpu import Row, Trial, check_all, identify, in_order, in_shapes, load_all, row_of, survey, time_all
+from .on_gpu import Row, Trial, check_all, identify, in_order, in_shapes, load_all, row_of, said, survey, time_all
 from .studies import STUDIES, Pair, Study, loads_ahead, studies
 from .workers import Sent, Worker, answer, compilers, tqdm
 
 PROCESSES = 5
-FIRST = "log"  # the documents' study
 TIMED_STATUSES = ("ok", "wrong")
 SOFTWARE = ("driver", "python", "numba", "numba_cuda", "torch")
 COMPLETE_KEY = ("uuid", *SOFTWARE)  # a complete run stays the latest where these are the same
@@ -233,7 +232,7 @@ class Crew:
         self.checker, *self.timers = self.all = [Worker() for _ in range(processes + 1)]
         for worker in self.all:
             stack.callback(worker.close)
-        self.lost: dict[Pair, str] = {}
+        self.lost: dict[Pair, MeasureError] = {}
 
     def begin(self) -> None:
         for worker in self.all:
@@ -251,14 +250,13 @@ class Crew:
 
     def check(self, run: StudyRun, pairs: Sequence[Pair]) -> None:
         """Append the rows of every pair, one for each kind of inputs."""
-        lost = [("lost", (pair, MeasureError(self.lost[pair]))) for pair in pairs if pair in self.lost]
+        lost = [("lost", (pair, self.lost[pair])) for pair in pairs if pair in self.lost]
         sent = self.checker.do(check_all, in_shapes([pair for pair in pairs if pair not in self.lost]))
         what = f"{run.study.name}: check"
         for kind, content in tqdm(itertools.chain(lost, sent), total=len(pairs), desc=what, unit="pair"):
             if kind == "lost":
-                pair, error = content
-                self.lost[pair] = first_line(error)
-                row = {"status": "error", "reason": self.lost[pair]}
+                pair, self.lost[pair] = content
+                row = {"status": "error", "reason": said(self.lost[pair])}
                 content = [row_of(pair, inputs=inputs, **row) for inputs in INPUTS]
             run.append("checks", content)
 
@@ -273,7 +271,7 @@ class Crew:
         mark: Row = {"repeated": True} if again else {}
         left = (run.off if again else run.untimed)(process)
         for trial in (trial for trial in left if trial.pair in self.lost):
-            failed = {"process": process, "status": "error", "reason": self.lost[trial.pair], **mark}
+            failed = {"process": process, "status": "error", "reason": said(self.lost[trial.pair]), **mark}
             run.append("timings", [row_of(trial.pair, timer=timer, **failed) for timer in trial.timers])
         left = [trial for trial in left if trial.pair not in self.lost]
         trials = in_order(left, f"{run.folder.name} {run.study.name} {process}")
@@ -291,13 +289,9 @@ class Crew:
             except MeasureError as error:
                 if worker.begun is None:
                     raise
-                self.lost[trials[worker.begun].pair] = first_line(error)
+                self.lost[trials[worker.begun].pair] = error
                 return False
         return True
-
-
-def first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
 
 
 def note_seen(row: Row, reasons: Collection[str] | None) -> None:
@@ -319,7 +313,6 @@ def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(at_card(named))  # without a GPU its one process is all that begins
         folder, gpu = writer.card, writer.gpu
-        chosen = sorted(chosen, key=lambda study: study.name != FIRST)
         runs = [StudyRun(study.on(gpu["sms"]), writer, new_run) for study in chosen]
         for run in runs:
             what = "everything is measured; --new-run measures it again" if run.complete else f"run {run.folder.name}"
@@ -354,7 +347,7 @@ def describe(folder: Any, gpu: Mapping[str, Any], worker: Worker) -> None:
         [(_, ceilings)] = worker.ask(survey)
         cards.describe(folder, gpu, ceilings)
     except MeasureError as error:
-        print(f"[measure] the card's ceilings were not measured: {first_line(error)}", flush=True)
+        print(f"[measure] the card's ceilings were not measured: {said(error)}", flush=True)
 
 
 def summary(run: StudyRun) -> Iterator[str]:

@@ -3,13 +3,13 @@
 import multiprocessing
 import os
 import time
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
 
 from analysis.measure import workers
+
+FORK = multiprocessing.get_context("fork")  # which takes no seconds to begin
 
 
 def squares(todo: list[Any], send: Any) -> None:
@@ -24,8 +24,7 @@ def squares(todo: list[Any], send: Any) -> None:
 
 
 def test_a_process_lasts_and_is_replaced_only_where_it_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    fork = multiprocessing.get_context("fork")  # which takes no seconds to begin
-    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: fork)
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: FORK)
     worker = workers.Worker(patience=1.0)
     try:
         assert list(worker.do(squares, [])) == [] and worker.process is None
@@ -48,30 +47,19 @@ def test_a_process_lasts_and_is_replaced_only_where_it_is_lost(monkeypatch: pyte
         worker.close()
 
 
+def dies(job: int, target: str) -> None:
+    os._exit(9)
+
+
 def test_where_compiling_breaks_down_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken:
-        def __init__(self, count: int, mp_context: Any, initializer: Any) -> None:
-            self.submitted: list[Future[None]] = []
-
-        def submit(self, *_: Any) -> Future[None]:
-            if len(self.submitted) == 2:
-                raise BrokenProcessPool("it was killed")
-            self.submitted.append(Future())
-            self.submitted[-1].set_exception(BrokenProcessPool("it was killed"))
-            return self.submitted[-1]
-
-        def shutdown(self, cancel_futures: bool) -> None:
-            pass
-
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", Broken)
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: FORK)
     with workers.compilers("sm_90") as compile_each:
         for jobs in ([1], [1, 2, 3]):
-            compile_each(lambda job, target: None, jobs)
+            compile_each(dies, jobs)
 
 
 def test_a_process_that_compiles_ends_when_its_parent_is_killed() -> None:
-    fork = multiprocessing.get_context("fork")
-    ours, theirs = fork.Pipe(duplex=False)
+    ours, theirs = FORK.Pipe(duplex=False)
 
     def compiler() -> None:
         workers._end_with_parent()
@@ -79,10 +67,10 @@ def test_a_process_that_compiles_ends_when_its_parent_is_killed() -> None:
         time.sleep(60)
 
     def parent() -> None:
-        fork.Process(target=compiler).start()
+        FORK.Process(target=compiler).start()
         time.sleep(60)
 
-    process = fork.Process(target=parent)
+    process = FORK.Process(target=parent)
     process.start()
     theirs.close()
     assert ours.recv() == "begun"

@@ -135,8 +135,8 @@ def tables(tmp_path: Path) -> dict[str, Any]:
     return {name: record.rows(tmp_path / "made-up-card", name) for name in ("runs", "checks", "timings")}
 
 
-def test_the_documents_study_is_done_before_the_next_begins(card: Card, tmp_path: Path, capsys: Any) -> None:
-    measure.measure_studies([FILLED, LOG], processes=2)
+def test_a_study_is_done_before_the_next_begins(card: Card, tmp_path: Path, capsys: Any) -> None:
+    measure.measure_studies([LOG, FILLED], processes=2)
     steps = [step for _, step, _ in card.did if step in ("compile", "launched")]
     own = 3 * len(PROBLEMS)  # a peer is not compiled by the host
     assert steps[:own] == ["compile"] * own == steps[-own:] and len(steps) > 2 * own
@@ -153,7 +153,7 @@ def test_the_documents_study_is_done_before_the_next_begins(card: Card, tmp_path
     assert set(about["throttle"]) == {"none"}
     assert "log: 8 ok; 48 timings, of which 0 failed" in capsys.readouterr().out
     before = len(card.did)
-    measure.measure_studies([FILLED, LOG], processes=2)
+    measure.measure_studies([LOG, FILLED], processes=2)
     assert len(card.did) == before, "what is complete is measured again"
 
 
