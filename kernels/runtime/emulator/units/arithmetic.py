@@ -41,18 +41,6 @@ def sum_to_odd(x, y):
     return np.where(inexact & even, np.nextafter(total, np.copysign(np.inf, error)), total)
 
 
-def narrow(x: np.ndarray, rounding: str, dtype: type = F32) -> np.ndarray:
-    """float64 (exact or rounded to odd) to a narrower float. `rounding` is rn, rz, rm or rp."""
-    nearest: np.ndarray = np.asarray(x).astype(dtype)
-    if rounding == "rn":
-        return nearest
-    above, below = nearest > x, nearest < x
-    down = above & (x > 0) if rounding == "rz" else above if rounding == "rm" else False
-    up = below & (x < 0) if rounding == "rz" else below if rounding == "rp" else False
-    lower = np.where(down, np.nextafter(nearest, dtype(-np.inf)), nearest)
-    return np.where(up, np.nextafter(nearest, dtype(np.inf)), lower)
-
-
 def fma32(a, b, c):
     """a * b + c with one rounding to nearest.
 
@@ -71,18 +59,20 @@ def fma32(a, b, c):
 
 
 def fma32_directed(rounding: str) -> Callable:
+    """a * b + c rounded to zero (rz), down (rm) or up (rp); an exact zero is -0 when rounding down."""
+
     def fma(a, b, c):
-        return directed_sum(np.multiply(a, b, dtype=F64), np.asarray(c, F64), rounding)
+        x, y = np.multiply(a, b, dtype=F64), np.asarray(c, F64)
+        total = sum_to_odd(x, y)
+        nearest = total.astype(F32)
+        up, down = rounding == "rp", rounding == "rm"
+        lower = (nearest > total) & (down | (rounding == "rz") & (total > 0))
+        upper = (nearest < total) & (up | (rounding == "rz") & (total < 0))
+        result = np.where(lower, np.nextafter(nearest, F32(-np.inf)), nearest)
+        result = np.where(upper, np.nextafter(nearest, F32(np.inf)), result)
+        return np.where((x + y == 0) & down & (np.signbit(x) | np.signbit(y)), F32(-0.0), result)
 
     return fma
-
-
-def directed_sum(x: np.ndarray, y: np.ndarray, rounding: str) -> np.ndarray:
-    """x + y of float64 values, rounded to float32 by `rounding`; an exact zero is -0 when rounding down."""
-    result = narrow(sum_to_odd(x, y), rounding)
-    if rounding == "rm":
-        result = np.where((result == 0) & (np.signbit(x) | np.signbit(y)) & (x + y == 0), F32(-0.0), result)
-    return result
 
 
 def fma64(a, b, c):
@@ -140,14 +130,6 @@ def ptx_min(a, b):
     return _select_zero(np.fmin(a, b), a, b, np.bitwise_or)
 
 
-def maximum_nan(a, b):
-    return _select_zero(np.maximum(a, b), a, b, np.bitwise_and)
-
-
-def minimum_nan(a, b):
-    return _select_zero(np.minimum(a, b), a, b, np.bitwise_or)
-
-
 def in_float64(function):
     """An .approx instruction as the float64 function, rounded once. The hardware's error is larger."""
     return lambda x: function(np.asarray(x, F64)).astype(F32)
@@ -162,24 +144,6 @@ def bfloat16_bits(x):
 
 def from_bfloat16(bits):
     return (np.asarray(bits).astype(U32) << U32(16)).view(F32)
-
-
-def tf32_bits(x):
-    """float32 to tf32, ties away from zero (.rna): the low 13 bits are cleared."""
-    bits = np.asarray(x, F32).view(U32)
-    rounded = (bits + U32(0x1000)) & U32(0xFFFFE000)
-    return np.where(np.isfinite(x), rounded, np.where(np.isnan(x), U32(0x7FFFFFFF), bits))
-
-
-def from_float8(bits: np.ndarray, exponent_bits: int) -> np.ndarray:
-    """float8 e4m3 or e5m2 bits to float16."""
-    if exponent_bits == 5:
-        return (bits.astype(U16) << U16(8)).view(F16)
-    code = bits.astype(I32)
-    exponent, mantissa = (code >> 3) & 15, code & 7
-    size = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
-    size = np.where((code & 127) == 127, np.nan, size)
-    return np.where(code >= 128, -size, size).astype(F16)
 
 
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -260,26 +224,6 @@ def funnel(left: bool, clamp: bool) -> Callable:
     return shift
 
 
-def extract_bits(a, position, length):
-    """bfe: `length` bits from `position` on, extended by the sign of the field for signed types."""
-    a = np.asarray(a)
-    bits = 8 * a.dtype.itemsize
-    position, length = np.asarray(position & U32(255)), np.asarray(length & U32(255))
-    unsigned = np.dtype(f"u{a.dtype.itemsize}").type
-    raw = np.right_shift(a.view(unsigned), position.astype(unsigned))
-    kept = np.minimum(length, U32(bits)).astype(unsigned)
-    mask = np.left_shift(unsigned(1), kept) - unsigned(1)  # a shift by the full width gives 0, so the mask is all ones
-    field = raw & mask
-    if a.dtype.kind == "i":
-        top = np.minimum(position.astype(I64) + length - 1, bits - 1)
-        negative = (np.right_shift(a.view(unsigned), np.maximum(top, 0).astype(unsigned)) & unsigned(1)) == 1
-        field = np.where(negative & (length != 0), field | ~mask, field)
-        beyond = np.maximum(bits - position.astype(I64), 0)
-        missing = ~(np.left_shift(unsigned(1), beyond.astype(unsigned)) - unsigned(1))
-        field = np.where(negative & (length != 0), field | missing, field)
-    return field.astype(unsigned).view(a.dtype)
-
-
 def insert_bits(a, b, position, length):
     """bfi: the low `length` bits of `a` put into `b` at `position`."""
     unsigned = np.asarray(a).dtype.type
@@ -312,16 +256,3 @@ def permute_bytes(a, b, selector):
         value = np.where(pick & U32(8), np.where(value & U32(128), U32(255), U32(0)), value)
         result = result | (value << U32(8 * byte))
     return result
-
-
-def logic3(table: int) -> Callable:
-    """lop3: any function of three bits, given by its truth table."""
-
-    def logic(a, b, c):
-        result = U32(0)
-        for term in range(8):
-            if table >> term & 1:
-                result = result | (a if term & 4 else ~a) & (b if term & 2 else ~b) & (c if term & 1 else ~c)
-        return result
-
-    return logic

@@ -1,11 +1,10 @@
 """From a statement to an instruction: the registry of opcodes, and what their decoders share.
 
-A decoder takes a `Decoding` and returns a closure `step(row, mask)`, or None for what the scheduler executes. A mask is
-True for all lanes of the row, or bool[lanes].
+A decoder takes an `Instruction` and returns a closure `step(row, mask)`, or None for what the scheduler executes. A
+mask is True for all lanes of the row, or bool[lanes].
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,12 +18,11 @@ from . import arithmetic as am
 PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT, YIELD = range(8)
 
 F32, U32 = np.float32, np.uint32
-U32_TYPE = np.dtype(U32)
 Step = Callable[[Row, Mask], None]
 Blocked = Callable[[Row, Mask], np.ndarray | None]
-Decoder = Callable[["Decoding"], Step | None]
+Decoder = Callable[["Instruction"], Step | None]
 DECODERS: dict[str, tuple[Decoder, frozenset[str]]] = {}
-ROUNDINGS = "rn rz rm rp"
+CONVERTED = ("bf16", "f16x2", "bf16x2", "tf32")  # types of conversions and products alone
 LANES = np.arange(32)
 BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
@@ -43,28 +41,14 @@ def opcode(names: str, modifiers: str = "") -> Callable[[Decoder], Decoder]:
     return register
 
 
-@dataclass
 class Instruction:
-    """One decoded instruction. `step(row, mask)` executes it; `members` is the slot of a warp instruction's member
-    mask.
+    """One statement, decoded. `step(row, mask)` executes it; `guard` and `members` are the slots of its predicate and
+    of a warp instruction's member mask, `target` is where a branch leads, each -1 without.
 
     `blocked(row, mask)` of a wait for an mbarrier returns the barrier that each lane waits for, or None if none waits.
     """
 
-    text: str
-    opcode: str
-    kind: int
-    counter: str
     step: Step
-    guard: int = -1
-    negated: bool = False
-    target: int = -1
-    members: int = -1
-    blocked: Blocked = lambda row, mask: None
-
-
-class Decoding:
-    """One statement while it is decoded to an Instruction."""
 
     def __init__(self, module: SlottedKernel, statement: Statement, index: int) -> None:
         self.module, self.statement, self.index = module, statement, index
@@ -73,18 +57,24 @@ class Decoding:
         self.types = [part for part in self.modifiers if part in WIDTHS]
         self.flags = {part for part in self.modifiers if part not in WIDTHS}
         self.kind = PLAIN
+        self.guard = module.operand(statement.guard, "pred") if statement.guard else -1
+        self.negated = statement.negated
         self.target = self.members = -1
         self.blocked: Blocked = lambda row, mask: None
 
     @property
     def type(self) -> str:
-        if not self.types:
-            raise self.unknown("it has no type")
+        if not self.types or self.types[-1] in CONVERTED:
+            raise self.unknown("its type" if self.types else "it has no type")
         return self.types[-1]
 
     @property
+    def counter(self) -> str:
+        return f"event.{self.modifiers[0]}" if self.head == "mark" else f"inst.{_counter(self)}"
+
+    @property
     def is_float(self) -> bool:
-        return self.type in ("f16", "f32", "f64", "f16x2")
+        return self.type in ("f16", "f32", "f64")
 
     def unknown(self, why: str) -> UnknownInstruction:
         return UnknownInstruction(f"{self.statement.opcode}: {why} in '{self.statement.text}'")
@@ -160,40 +150,25 @@ def compose(second: Callable, first: Callable) -> Callable:
 
 def decode(module: SlottedKernel, statement: Statement, index: int) -> Instruction:
     """Decode one statement. Raises: UnknownInstruction for an unknown opcode, modifier or operand, which it names."""
-    decoding = Decoding(module, statement, index)
-    head = decoding.head
+    instruction = Instruction(module, statement, index)
     wholes = (".".join(statement.parts[:length]) for length in (4, 2))
-    name = next((whole for whole in wholes if whole in DECODERS), head)
+    name = next((whole for whole in wholes if whole in DECODERS), instruction.head)
     if name not in DECODERS:
         raise UnknownInstruction(f"opcode {statement.opcode} in '{statement.text}'")
     decoder, allowed = DECODERS[name]
-    strange = {flag for flag in decoding.flags - allowed if not flag.startswith(("L1::", "L2::"))}
+    strange = {flag for flag in instruction.flags - allowed if not flag.startswith(("L1::", "L2::"))}
     if strange:
-        raise decoding.unknown(f"modifier {', '.join(sorted(strange))}")
+        raise instruction.unknown(f"modifier {', '.join(sorted(strange))}")
     try:
-        step = decoder(decoding)
+        instruction.step = decoder(instruction) or no_step
     except UnknownInstruction as error:
         raise UnknownInstruction(f"{statement.opcode}: {error}") from error
     except (IndexError, KeyError, ValueError, StopIteration) as error:
-        raise decoding.unknown(f"{type(error).__name__} {error}") from error
-    guard = module.operand(statement.guard, "pred") if statement.guard else -1
-    counter = f"event.{decoding.modifiers[0]}" if head == "mark" else "inst." + _counter(decoding)
-    text = statement.text
-    return Instruction(
-        text,
-        statement.opcode,
-        decoding.kind,
-        counter,
-        step or no_step,
-        guard,
-        statement.negated,
-        decoding.target,
-        decoding.members,
-        decoding.blocked,
-    )
+        raise instruction.unknown(f"{type(error).__name__} {error}") from error
+    return instruction
 
 
-def _counter(d: Decoding) -> str:
+def _counter(d: Instruction) -> str:
     head, types = d.head, d.types
     if head in ("sin", "cos", "ex2", "lg2", "rcp", "rsqrt", "sqrt", "tanh"):
         return f"mufu.{head}"
@@ -222,7 +197,7 @@ def _counter(d: Decoding) -> str:
         return "other"
     if "f64" in types:
         return "fp64"
-    if {"f16", "f16x2"} & set(types):
+    if "f16" in types:
         return "fp16"
     if "f32" in types:
         return "fma" if head in ("fma", "mad") else "fp32"

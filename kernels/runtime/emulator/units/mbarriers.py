@@ -11,7 +11,7 @@ from ..memory.order import I64
 from ..memory.tensors import copy_tensor
 from ..ptx.source import numpy_type, split_operands
 from ..row import Row
-from .decoding import PHASE_WAIT, U32_TYPE, Decoding, Step, opcode
+from .decoding import PHASE_WAIT, Instruction, Step, opcode
 from .transfers import ADDRESS, address_of
 
 
@@ -20,7 +20,7 @@ def _lanes(row: Row, mask: Mask) -> np.ndarray:
 
 
 @opcode("mbarrier", "init arrive expect_tx try_wait parity shared shared::cta acquire release cta cluster")
-def _mbarrier(d: Decoding) -> Step | None:
+def _mbarrier(d: Instruction) -> Step | None:
     index, name = d.index, d.modifiers[0]
     if d.type != "b64" or not {"shared", "shared::cta"} & d.flags:
         raise d.unknown("type or space")
@@ -39,7 +39,7 @@ def _mbarrier(d: Decoding) -> Step | None:
         expects = "expect_tx" in d.flags
         if d.operands[0] != "_" or len(d.operands) != 2 + expects:
             raise d.unknown("a state or a count")
-        expected = d.source(2, "u32") if expects else d.module.constant(0, U32_TYPE)
+        expected = d.source(2, "u32") if expects else d.module.operand("0", "u32")
 
         def arrive(row: Row, mask: Mask) -> None:
             row.unit.begin(index)
@@ -77,11 +77,11 @@ def _mbarrier(d: Decoding) -> Step | None:
 
 
 @opcode("st.async", "async weak shared::cluster mbarrier::complete_tx::bytes v2 v4")
-def _st_async(d: Decoding) -> Step | None:
+def _st_async(d: Instruction) -> Step | None:
     if not {"shared::cluster", "mbarrier::complete_tx::bytes"} <= d.flags:
         raise d.unknown("form")
     index, address, barrier = d.index, address_of(d, d.operands[0]), address_of(d, d.operands[2])
-    names = d.vector(1) if d.operands[1].startswith("{") else [d.operands[1]]
+    names = d.vector(1)
     if len(names) != int(d.flag("v2 v4", "v1")[1]) or numpy_type(d.type).itemsize < 4:
         raise d.unknown("vector length or type")
     sources = [d.module.operand(name, d.type) for name in names]
@@ -102,7 +102,7 @@ BULK = "async bulk tensor 2d 3d 4d shared::cluster global tile mbarrier::complet
 
 
 @opcode("cp.async.bulk.tensor", BULK)
-def _copy_tensor(d: Decoding) -> Step | None:
+def _copy_tensor(d: Instruction) -> Step | None:
     """Copy a box of a tensor to the shared memory of the block; each active lane copies one."""
     if d.modifiers[4:6] != ["shared::cluster", "global"] or "mbarrier::complete_tx::bytes" not in d.flags:
         raise d.unknown("form")

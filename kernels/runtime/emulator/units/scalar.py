@@ -8,61 +8,26 @@ import numpy as np
 from ..memory.contents import LOCAL_WINDOW, SHARED_WINDOW
 from ..ptx.source import CARRY, WIDTHS, numpy_type
 from . import arithmetic as am
-from .decoding import BITWISE, ROUNDINGS, U32_TYPE, Decoding, Step, compose, elementwise, flushed, opcode
+from .decoding import BITWISE, Instruction, Step, compose, elementwise, flushed, opcode
 
 F32, F64, U32 = np.float32, np.float64, np.uint32
-
-
-def on_halves(function: Callable) -> Callable:
-    """Apply a float16 function to both halves of 32-bit registers."""
-
-    def packed(*args):
-        result = function(*(np.atleast_1d(np.ascontiguousarray(a)).view(np.float16).reshape(-1, 2) for a in args))
-        return np.ascontiguousarray(result.astype(np.float16)).view(U32).reshape(-1)
-
-    return packed
 
 
 # --- floating point and integer arithmetic ----------------------------------------------------------
 
 
-@opcode("add sub", f"{ROUNDINGS} ftz sat cc")
-def _add(d: Decoding) -> Step | None:
-    if "cc" in d.flags:
-        if d.head == "sub":
-            raise d.unknown("borrow")
-        return _carrying(d)
+@opcode("add sub", "rn ftz sat")
+def _add(d: Instruction) -> Step | None:
+    if "sat" in d.flags and not d.is_float:
+        raise d.unknown("saturation")
     ufunc = np.add if d.head == "add" else np.subtract
-    function: Callable = ufunc
-    rounding = d.flag(ROUNDINGS, "rn")
-    if rounding != "rn":
-        if d.type != "f32":
-            raise d.unknown("rounding")
-        sign = 1 if d.head == "add" else -1
-        function = lambda a, b: am.directed_sum(np.asarray(a, F64), sign * np.asarray(b, F64), rounding)  # noqa: E731
-    elif d.type == "f16":
-        function = am.through_float32(ufunc)
-    elif d.type == "f16x2":
-        function = on_halves(am.through_float32(ufunc))
-    elif d.type == "s32" and "sat" in d.flags:
-        function = lambda a, b: am.clamp_int(ufunc(a, b, dtype=np.int64), np.dtype(np.int32))  # noqa: E731
-    return d.apply(function, *d.sources(1, 2))
+    return d.apply(am.through_float32(ufunc) if d.type == "f16" else ufunc, *d.sources(1, 2))
 
 
-@opcode("mul", f"{ROUNDINGS} ftz sat lo hi wide")
-def _mul(d: Decoding) -> Step | None:
+@opcode("mul", "rn ftz sat lo hi wide")
+def _mul(d: Instruction) -> Step | None:
     if d.is_float:
-        rounding = d.flag(ROUNDINGS, "rn")
-        function: Callable = np.multiply
-        if rounding != "rn":
-            if d.type != "f32":
-                raise d.unknown("rounding")
-            function = lambda a, b: am.narrow(np.multiply(a, b, dtype=F64), rounding)  # noqa: E731
-        elif d.type == "f16":
-            function = am.through_float32(np.multiply)
-        elif d.type == "f16x2":
-            function = on_halves(am.through_float32(np.multiply))
-        return d.apply(function, *d.sources(1, 2))
+        return d.apply(am.through_float32(np.multiply) if d.type == "f16" else np.multiply, *d.sources(1, 2))
     part = d.flag("lo hi wide")
     if part == "wide":
         return elementwise(partial(np.multiply, dtype=_wide(d.type)), d.result(0, _wide(d.type)), *d.sources(1, 2))
@@ -77,26 +42,20 @@ def _wide(ptx_type: str) -> np.dtype:
     return np.dtype(f"{narrow.kind}{2 * narrow.itemsize}")
 
 
-@opcode("addc madc", "cc lo hi")
-def _carrying(d: Decoding) -> Step | None:
-    """Sums and multiply-adds that read the carry flag (addc, madc), write it (.cc), or both."""
+@opcode("madc", "cc lo hi")
+def _carrying(d: Instruction) -> Step | None:
+    """Multiply-adds that read the carry flag (madc), write it (.cc), or both."""
     if d.type not in ("u32", "s32", "u64", "s64"):
         raise d.unknown("type")
     unsigned = np.dtype(f"u{WIDTHS[d.type]}")
     carry = d.module.operand(CARRY, "pred")
     carries_in, carries_out = d.head.endswith("c"), "cc" in d.flags
-    if d.head.startswith("mad"):
-        part = PRODUCTS[d.flag("lo hi")]
-        product = lambda a, b: part(a, b).view(unsigned)  # noqa: E731
-        factors, addend = d.sources(1, 2), d.source(3, unsigned)
-    else:
-        product = np.asarray
-        factors, addend = [d.source(1, unsigned)], d.source(2, unsigned)
-    target = d.result(0, unsigned)
+    product = PRODUCTS[d.flag("lo hi")]
+    (a, b), addend, target = d.sources(1, 2), d.source(3, unsigned), d.result(0, unsigned)
 
     def step(row, mask):
         views = row.views
-        first = product(*[views[slot] for slot in factors])
+        first = product(views[a], views[b]).view(unsigned)
         total = first + views[addend]
         overflow = total < first
         if carries_in:
@@ -109,16 +68,16 @@ def _carrying(d: Decoding) -> Step | None:
     return step
 
 
-@opcode("mad fma", f"{ROUNDINGS} ftz sat lo hi wide cc")
-def _mad(d: Decoding) -> Step | None:
+@opcode("mad fma", "rn rz rm rp ftz sat lo hi wide cc")
+def _mad(d: Instruction) -> Step | None:
     if "cc" in d.flags:
         return _carrying(d)
     if d.is_float:
-        rounding = d.flag(ROUNDINGS)
+        rounding = d.flag("rn rz rm rp")
         if d.type == "f32":
             function = am.fma32 if rounding == "rn" else am.fma32_directed(rounding)
         elif rounding == "rn":
-            function = {"f64": am.fma64, "f16": am.fma16, "f16x2": on_halves(am.fma16)}[d.type]
+            function = {"f64": am.fma64, "f16": am.fma16}[d.type]
         else:
             raise d.unknown("rounding")
         return d.apply(function, *d.sources(1, 2, 3))
@@ -132,7 +91,7 @@ def _mad(d: Decoding) -> Step | None:
 
 
 @opcode("div", "rn approx full ftz")
-def _div(d: Decoding) -> Step | None:
+def _div(d: Instruction) -> Step | None:
     if not d.is_float:
         return d.apply(am.divide_int, *d.sources(1, 2))
     if d.type not in ("f32", "f64") or not d.flag("rn approx full"):
@@ -140,66 +99,25 @@ def _div(d: Decoding) -> Step | None:
     return d.apply(np.divide, *d.sources(1, 2))
 
 
-@opcode("rem")
-def _rem(d: Decoding) -> Step | None:
-    return d.apply(am.remainder_int, *d.sources(1, 2))
-
-
 @opcode("neg abs", "ftz")
-def _neg(d: Decoding) -> Step | None:
-    if d.type == "f16x2":
-        return d.apply(
-            (lambda a: a ^ U32(0x80008000)) if d.head == "neg" else (lambda a: a & U32(0x7FFF7FFF)), d.source(1)
-        )
+def _neg(d: Instruction) -> Step | None:
     return d.apply(np.negative if d.head == "neg" else np.abs, d.source(1))
 
 
-def _xorsign(function: Callable) -> Callable:
-    """`function` of the magnitudes, with the product of the signs of both operands."""
-
-    def signed(a, b):
-        return np.copysign(function(np.abs(a), np.abs(b)), np.where(np.signbit(a) ^ np.signbit(b), F32(-1), F32(1)))
-
-    return signed
-
-
-@opcode("min max", "ftz NaN xorsign abs")
-def _extremum(d: Decoding) -> Step | None:
-    if ("xorsign" in d.flags) != ("abs" in d.flags) or ("abs" in d.flags and d.type != "f32"):
-        raise d.unknown("xorsign and abs come together, for f32")
-    if d.is_float:
-        function = {
-            ("min", 0): am.ptx_min,
-            ("max", 0): am.ptx_max,
-            ("min", 1): am.minimum_nan,
-            ("max", 1): am.maximum_nan,
-        }[d.head, int("NaN" in d.flags)]
-        if d.type == "f16x2":
-            function = on_halves(function)
-        if "xorsign" in d.flags:
-            function = _xorsign(function)
-        return d.apply(function, *d.sources(1, 2))
-    return d.apply(np.minimum if d.head == "min" else np.maximum, *d.sources(1, 2))
-
-
-def _rsqrt(x):
-    return 1 / np.sqrt(x)
+@opcode("min max", "ftz")
+def _extremum(d: Instruction) -> Step | None:
+    lower, higher = (am.ptx_min, am.ptx_max) if d.is_float else (np.minimum, np.maximum)
+    return d.apply(lower if d.head == "min" else higher, *d.sources(1, 2))
 
 
 FUNCTIONS: dict[str, Callable] = {
-    "sin": np.sin,
-    "cos": np.cos,
-    "ex2": np.exp2,
-    "lg2": np.log2,
-    "rsqrt": _rsqrt,
-    "rcp": np.reciprocal,
-    "sqrt": np.sqrt,
-    "tanh": np.tanh,
-}
+    "sin": np.sin, "cos": np.cos, "ex2": np.exp2, "lg2": np.log2, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "rcp": np.reciprocal, "sqrt": np.sqrt, "tanh": np.tanh,
+}  # fmt: skip
 
 
-@opcode("sin cos ex2 lg2 rsqrt rcp sqrt tanh", "approx ftz rn")
-def _function(d: Decoding) -> Step | None:
+@opcode(" ".join(FUNCTIONS), "approx ftz rn")
+def _function(d: Instruction) -> Step | None:
     if d.type not in ("f32", "f64") or (d.type == "f64" and d.head not in ("rcp", "sqrt", "rsqrt")):
         raise d.unknown("type")
     function = FUNCTIONS[d.head]
@@ -209,21 +127,16 @@ def _function(d: Decoding) -> Step | None:
     return d.apply(am.in_float64(function), d.source(1))
 
 
-# --- bits -------------------------------------------------------------------------------------------
+INTEGER = {**BITWISE, "not": np.invert, "rem": am.remainder_int, "prmt": am.permute_bytes}
 
 
-@opcode("and or xor")
-def _bitwise(d: Decoding) -> Step | None:
-    return d.apply(BITWISE[d.head], *d.sources(1, 2))
-
-
-@opcode("not")
-def _not(d: Decoding) -> Step | None:
-    return d.apply(np.invert, d.source(1))
+@opcode(" ".join(INTEGER))
+def _integer(d: Instruction) -> Step | None:
+    return d.apply(INTEGER[d.head], *d.sources(*range(1, len(d.operands))))
 
 
 @opcode("shl shr")
-def _shift(d: Decoding) -> Step | None:
+def _shift(d: Instruction) -> Step | None:
     # NumPy's shifts of unsigned values give 0 from the width on, as PTX does
     if d.head == "shl":
         kind = np.dtype(f"u{WIDTHS[d.type]}")
@@ -241,33 +154,18 @@ def _shift_clamped(ufunc: np.ufunc) -> Callable:
 
 
 @opcode("shf", "l r wrap clamp")
-def _shf(d: Decoding) -> Step | None:
-    return d.apply(am.funnel("l" in d.flags, "clamp" in d.flags), d.source(1), d.source(2), d.source(3, "u32"))
-
-
-@opcode("bfe")
-def _bfe(d: Decoding) -> Step | None:
-    return d.apply(am.extract_bits, d.source(1), d.source(2, "u32"), d.source(3, "u32"))
+def _shf(d: Instruction) -> Step | None:
+    return d.apply(am.funnel("l" in d.flags, "clamp" in d.flags), *d.sources(1, 2, 3))
 
 
 @opcode("bfi")
-def _bfi(d: Decoding) -> Step | None:
+def _bfi(d: Instruction) -> Step | None:
     return d.apply(am.insert_bits, d.source(1), d.source(2), d.source(3, "u32"), d.source(4, "u32"))
 
 
 @opcode("clz popc")
-def _count(d: Decoding) -> Step | None:
+def _count(d: Instruction) -> Step | None:
     return elementwise(am.leading_zeros if d.head == "clz" else am.count_bits, d.result(0, "u32"), d.source(1))
-
-
-@opcode("prmt")
-def _prmt(d: Decoding) -> Step | None:
-    return d.apply(am.permute_bytes, *d.sources(1, 2, 3))
-
-
-@opcode("lop3")
-def _lop3(d: Decoding) -> Step | None:
-    return d.apply(am.logic3(int(d.operands[4], 0)), *d.sources(1, 2, 3))
 
 
 # --- comparison and selection -----------------------------------------------------------------------
@@ -287,7 +185,7 @@ COMPARISONS: dict[str, Callable] = {
 }  # fmt: skip
 
 
-def _comparison(d: Decoding) -> Callable:
+def _comparison(d: Instruction) -> Callable:
     name = d.flag("ne " + " ".join(COMPARISONS))
     if name == "ne":
         test = (lambda a, b: (a != b) & ~np.isnan(a) & ~np.isnan(b)) if d.is_float else np.not_equal
@@ -297,9 +195,7 @@ def _comparison(d: Decoding) -> Callable:
 
 
 @opcode("setp", "ne and or xor ftz " + " ".join(COMPARISONS))
-def _setp(d: Decoding) -> Step | None:
-    if d.type == "f16x2":
-        raise d.unknown("packed comparison")
+def _setp(d: Instruction) -> Step | None:
     test = _comparison(d)
     first, _, second = d.operands[0].partition("|")
     outputs = [d.module.result(name.strip(), "pred") for name in (first, second) if name]
@@ -323,7 +219,7 @@ def _setp(d: Decoding) -> Step | None:
 
 
 @opcode("selp")
-def _selp(d: Decoding) -> Step | None:
+def _selp(d: Instruction) -> Step | None:
     slot, negated = d.predicate(d.operands[3])
     a, b = d.sources(1, 2)
     if negated:
@@ -335,7 +231,7 @@ def _selp(d: Decoding) -> Step | None:
 
 
 @opcode("mov")
-def _mov(d: Decoding) -> Step | None:
+def _mov(d: Instruction) -> Step | None:
     bits = np.dtype(bool) if d.type == "pred" else np.dtype(f"u{WIDTHS[d.type]}")
     if d.operands[0].startswith("{"):
         names = d.vector(0)
@@ -368,7 +264,7 @@ def _mov(d: Decoding) -> Step | None:
 
 
 @opcode("cvta", "to global shared shared::cta local const param")
-def _cvta(d: Decoding) -> Step | None:
+def _cvta(d: Instruction) -> Step | None:
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(
         d.flag("global shared shared::cta local const param").split("::")[0], 0
     )
@@ -380,20 +276,9 @@ def _cvta(d: Decoding) -> Step | None:
     return elementwise(lambda address: move(address, offset), target, source)
 
 
-@opcode("cvt", f"{ROUNDINGS} rni rzi rmi rpi rna sat satfinite relu ftz e4m3x2 e5m2x2")
-def _cvt(d: Decoding) -> Step | None:
+@opcode("cvt", "rn rni rzi rmi rpi sat ftz")
+def _cvt(d: Instruction) -> Step | None:
     to = d.types[0]
-    if d.flags & {"e4m3x2", "e5m2x2"}:
-        if to != "f16x2":
-            raise d.unknown("conversion to float8")
-        exponent = 4 if "e4m3x2" in d.flags else 5
-        source = d.source(1, np.dtype(np.uint16))
-
-        def from_pair(bits):
-            pair = np.ascontiguousarray(np.atleast_1d(bits)).view(np.uint8)
-            return np.ascontiguousarray(am.from_float8(pair, exponent)).view(U32)
-
-        return elementwise(from_pair, d.result(0, U32_TYPE), source)
     source_type = d.types[-1] if len(d.types) > 1 else "f32"
     if to in ("f16x2", "bf16x2"):
         if source_type != "f32" or d.flags - {"rn"}:
@@ -403,13 +288,7 @@ def _cvt(d: Decoding) -> Step | None:
         def packed(high, low):
             return (half(high).astype(U32) << U32(16)) | half(low)
 
-        return elementwise(packed, d.result(0, U32_TYPE), d.source(1, "f32"), d.source(2, "f32"))
-    if to == "tf32":
-        if "rna" not in d.flags or "satfinite" in d.flags:
-            raise d.unknown("rounding")
-        return elementwise(am.tf32_bits, d.result(0, U32_TYPE), d.source(1, "f32"))
-    if d.flags & {"satfinite", "relu"}:
-        raise d.unknown("satfinite or relu")
+        return elementwise(packed, d.result(0, "b32"), d.source(1, "f32"), d.source(2, "f32"))
     function = _conversion(d, to, source_type)
     if source_type == "f32" and "ftz" in d.flags:
         function = compose(function, am.flush)
@@ -420,36 +299,27 @@ def _cvt(d: Decoding) -> Step | None:
     return elementwise(function, d.result(0, numpy_type(to)), d.module.operand(d.operands[1], numpy_type(source_type)))
 
 
-def _conversion(d: Decoding, to: str, source: str) -> Callable:
+def _conversion(d: Instruction, to: str, source: str) -> Callable:
     kind = numpy_type(to)
     floats = ("f16", "f32", "f64", "bf16")
     integral = d.flag("rni rzi rmi rpi")
-    rounding = d.flag(ROUNDINGS)
     if source in floats:
         widen = am.from_bfloat16 if source == "bf16" else np.asarray
         if to not in floats:
-            if not integral:
+            if not integral or to == "tf32":
                 raise d.unknown("rounding")
             return lambda x: am.float_to_int(widen(x), integral, kind)
         if integral:
             return lambda x: am.INTEGRAL[integral](widen(x)).astype(kind)
         if to == "bf16":
-            if source != "f32" or rounding != "rn":
-                raise d.unknown("rounding")
+            if source != "f32":
+                raise d.unknown("conversion")
             return am.bfloat16_bits
-        if rounding in ("", "rn"):
-            return lambda x: widen(x).astype(kind)
-        return lambda x: am.narrow(widen(x).astype(F64), rounding, kind.type)
-    if to == "bf16":
+        return lambda x: widen(x).astype(kind)
+    if to in ("bf16", "tf32"):
         raise d.unknown("conversion")
-    if to in floats:
-        if rounding in ("", "rn"):
-            if to == "f16":
-                return lambda x: np.asarray(x).astype(F64).astype(np.float16)
-            return lambda x: x.astype(kind)
-        if WIDTHS[source] == 8:
-            raise d.unknown("rounding")
-        return lambda x: am.narrow(x.astype(F64), rounding, kind.type)
-    if "sat" in d.flags:
+    if to == "f16":
+        return lambda x: np.asarray(x).astype(F64).astype(np.float16)
+    if to not in floats and "sat" in d.flags:
         return lambda x: am.clamp_int(x, kind)
     return lambda x: x.astype(kind)

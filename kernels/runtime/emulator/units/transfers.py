@@ -8,14 +8,14 @@ import numpy as np
 from ....device.mark import EVENTS
 from ..memory.contents import RANK_SHIFT, SHARED_WINDOW
 from ..ptx.source import numpy_type
-from .decoding import U32_TYPE, YIELD, Decoding, Step, elementwise, opcode
+from .decoding import YIELD, Instruction, Step, elementwise, opcode
 
 U32 = np.uint32
 MEMORY_HINTS = "volatile relaxed acquire release weak cta cluster gpu sys nc ca cg cs lu cv wb wt"
 ADDRESS = re.compile(r"\[\s*([^\s+\]]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 
 
-def address_of(d: Decoding, text: str) -> Callable:
+def address_of(d: Instruction, text: str) -> Callable:
     """A closure row -> int64 addresses, one per lane."""
     match = ADDRESS.fullmatch(text)
     if match is None:
@@ -23,14 +23,14 @@ def address_of(d: Decoding, text: str) -> Callable:
     base, offset = match[1], int(match[2] or "0", 0)
     registers = d.module.source.registers
     if base in registers:
-        slot = d.module.operand(base, np.dtype(np.int64) if registers[base] == 8 else U32_TYPE)
+        slot = d.module.operand(base, "s64" if registers[base] == 8 else "u32")
         displacement = np.int64(offset)
         return lambda row: np.add(row.views[slot], displacement, dtype=np.int64)
-    slot = d.module.operand(base, np.dtype(np.int64))
+    slot = d.module.operand(base, "s64")
     return lambda row: np.full(row.size, int(row.views[slot]) + offset, np.int64)
 
 
-def _space(d: Decoding) -> str:
+def _space(d: Instruction) -> str:
     flag = d.flag("global const shared shared::cta shared::cluster local", "generic")
     return {"const": "global", "shared::cta": "shared", "shared::cluster": "cluster"}.get(flag, flag)
 
@@ -39,12 +39,12 @@ SPACES = "global const shared shared::cta shared::cluster local param"
 
 
 @opcode("ld ldu", f"{SPACES} {MEMORY_HINTS} v2 v4")
-def _ld(d: Decoding) -> Step | None:
+def _ld(d: Instruction) -> Step | None:
     if "param" in d.flags:
         return _ld_param(d)
     space, address, index = _space(d), address_of(d, d.operands[1]), d.index
     dtype = numpy_type(d.type)
-    names = d.vector(0) if d.operands[0].startswith("{") else [d.operands[0]]
+    names = d.vector(0)
     if len(names) != int(d.flag("v2 v4", "v1")[1]):
         raise d.unknown("vector length")
     targets = [d.module.result(name, dtype) for name in names]
@@ -72,7 +72,7 @@ def _ld(d: Decoding) -> Step | None:
     return step
 
 
-def _ld_param(d: Decoding) -> Step | None:
+def _ld_param(d: Instruction) -> Step | None:
     match = ADDRESS.fullmatch(d.operands[1])
     if match is None or match[2] not in (None, "0") or match[1] not in d.module.source.params:
         raise d.unknown(f"parameter {d.operands[1]}")
@@ -85,11 +85,11 @@ def _ld_param(d: Decoding) -> Step | None:
 
 
 @opcode("st", f"{SPACES} {MEMORY_HINTS} v2 v4")
-def _st(d: Decoding) -> Step | None:
+def _st(d: Instruction) -> Step | None:
     space, address, index = _space(d), address_of(d, d.operands[0]), d.index
     dtype = numpy_type(d.type)
     bits = np.dtype(f"u{dtype.itemsize}")
-    names = d.vector(1) if d.operands[1].startswith("{") else [d.operands[1]]
+    names = d.vector(1)
     if len(names) != int(d.flag("v2 v4", "v1")[1]) or "param" in d.flags:
         raise d.unknown("vector length or space")
     if all(d.module.source.registers.get(name) == dtype.itemsize for name in names):
@@ -117,11 +117,11 @@ ATOMIC: dict[str, Callable] = {
 
 
 @opcode("atom red", f"{SPACES} {MEMORY_HINTS} acq_rel min max noftz {' '.join(ATOMIC)}")
-def _atom(d: Decoding) -> Step | None:
+def _atom(d: Instruction) -> Step | None:
     returns = d.head == "atom"
     space, address, index = _space(d), address_of(d, d.operands[int(returns)]), d.index
     name = d.flag("min max " + " ".join(ATOMIC))
-    if (d.is_float and name in ("min", "max")) or d.type == "f16x2" or space == "local":
+    if (d.is_float and name in ("min", "max")) or space == "local":
         raise d.unknown("type")
     operation = {"min": np.minimum, "max": np.maximum}.get(name) or ATOMIC[name]
     operands = d.sources(*range(1 + returns, len(d.operands)))
@@ -141,7 +141,7 @@ def _atom(d: Decoding) -> Step | None:
 
 
 @opcode("cp", "async cg ca shared shared::cta global commit_group wait_group wait_all")
-def _cp(d: Decoding) -> Step | None:
+def _cp(d: Instruction) -> Step | None:
     index = d.index
     if "async" not in d.flags:
         raise d.unknown("form")
@@ -173,7 +173,7 @@ def _cp(d: Decoding) -> Step | None:
 
 
 @opcode("mapa", "shared::cluster")
-def _mapa(d: Decoding) -> Step | None:
+def _mapa(d: Instruction) -> Step | None:
     kind = numpy_type(d.type)
     window = kind.type(SHARED_WINDOW if "shared::cluster" not in d.flags else 0)
 
@@ -185,7 +185,7 @@ def _mapa(d: Decoding) -> Step | None:
 
 
 @opcode("nanosleep")
-def _nanosleep(d: Decoding) -> Step | None:
+def _nanosleep(d: Instruction) -> Step | None:
     """Continue once all other warps have got as far as they can."""
     d.kind = YIELD
     return None
@@ -195,12 +195,12 @@ def _nanosleep(d: Decoding) -> Step | None:
     "membar prefetch prefetchu discard griddepcontrol",
     f"{SPACES} cta gl sys wait launch_dependents",
 )
-def _nothing(d: Decoding) -> Step | None:
+def _nothing(d: Instruction) -> Step | None:
     """These have no effect here: the shadow follows barriers and those fences that are modelled."""
     return None
 
 
 @opcode("mark", " ".join(EVENTS))
-def _mark(d: Decoding) -> Step | None:
+def _mark(d: Instruction) -> Step | None:
     """Only counted."""
     return None

@@ -14,7 +14,7 @@ from ..memory.tensors import MAP_BYTES
 from ..report import UnknownInstruction
 from ..row import Row
 from . import arithmetic as am
-from .decoding import CONVERGENT, LANES, U32_TYPE, Decoding, Step, opcode
+from .decoding import CONVERGENT, LANES, Instruction, Step, opcode
 from .transfers import SPACES, address_of
 
 F32, U32 = np.float32, np.uint32
@@ -66,7 +66,7 @@ def transposed_addresses(descriptors: np.ndarray, depth: int, columns: int) -> n
 
 
 @opcode("wgmma", f"mma_async fence commit_group wait_group sync aligned {' '.join(SHAPES.values())}")
-def _wgmma(d: Decoding) -> Step | None:
+def _wgmma(d: Instruction) -> Step | None:
     """D = A B + D, or A B, summed in float64 and rounded once. A is K-major; B too or, with 16 bits, transposed."""
     d.kind = CONVERGENT
     if "fence" in d.flags:
@@ -90,7 +90,7 @@ def _wgmma(d: Decoding) -> Step | None:
     index, columns, depth, per_lane = d.index, int(shape[4:].partition("k")[0]), DEPTHS[kind], DEPTHS[kind] // 8
     targets = [d.module.result(name, "f32") for name in d.vector(0)]
     fragment = d.operands[1].startswith("{")
-    a = [d.module.operand(name, U32_TYPE) for name in d.vector(1)] if fragment else [d.source(1, "b64")]
+    a = [d.module.operand(name, "b32") for name in d.vector(1)] if fragment else [d.source(1, "b64")]
     b = d.source(2, "b64")
     keep, negated = d.predicate(d.operands[3])
     signs = [d.module.constant_value(operand) for operand in d.operands[4:6]]
@@ -180,7 +180,7 @@ FENCES = "cta gl sys gpu cluster sc acq_rel acquire release proxy async alias mb
 
 
 @opcode("fence", f"{SPACES} {FENCES}")
-def _fence(d: Decoding) -> Step | None:
+def _fence(d: Instruction) -> Step | None:
     """Fences. `fence.proxy.async` publishes what is visible to the thread to products; for `fence.acq_rel.gpu` see
     `Messages`.
 
@@ -214,7 +214,7 @@ def _fence(d: Decoding) -> Step | None:
 
 
 @opcode("setmaxnreg", "inc dec sync aligned")
-def _setmaxnreg(d: Decoding) -> Step | None:
+def _setmaxnreg(d: Instruction) -> Step | None:
     """Registers per thread from here on; `Batch` checks the total of a block at the end."""
     index, count, more = d.index, d.module.constant_value(d.operands[0]), "inc" in d.flags
     if count is None or count % 8 or not 24 <= count <= 256:

@@ -6,13 +6,13 @@ from ..memory.lanes import Mask
 from ..ptx.source import numpy_type
 from ..row import Row
 from . import arithmetic as am
-from .decoding import BARRIER, BITWISE, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, LANES, U32_TYPE, Decoding, Step, opcode
+from .decoding import BARRIER, BITWISE, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, LANES, Instruction, Step, opcode
 from .transfers import address_of
 
 F32, U32 = np.float32, np.uint32
 
 
-def _convergent(d: Decoding, members: str | None = None) -> None:
+def _convergent(d: Instruction, members: str | None = None) -> None:
     d.kind = CONVERGENT
     if members is not None:
         d.members = d.module.operand(members, "u32")
@@ -30,15 +30,15 @@ def _inactive(row: Row, mask: Mask, source: np.ndarray, index: int) -> None:
 
 
 @opcode("shfl", "sync up down bfly idx")
-def _shfl(d: Decoding) -> Step | None:
+def _shfl(d: Instruction) -> Step | None:
     mode, index = d.flag("up down bfly idx"), d.index
     if "sync" not in d.flags:
         raise d.unknown("form without .sync")
     _convergent(d, d.operands[4])
     first, _, second = d.operands[0].partition("|")
-    target = d.module.result(first.strip(), U32_TYPE)
+    target = d.module.result(first.strip(), "b32")
     predicate = d.module.result(second.strip(), "pred") if second else -1
-    value = d.source(1, U32_TYPE)
+    value = d.source(1, "b32")
 
     def lookup(lane, b, c):
         clamp, segment = c & 31, c >> 8 & 31
@@ -89,7 +89,7 @@ def _ballot(bits: np.ndarray) -> np.ndarray:
 
 
 @opcode("vote", "sync all any uni ballot")
-def _vote(d: Decoding) -> Step | None:
+def _vote(d: Instruction) -> Step | None:
     mode = d.flag("all any uni ballot")
     _convergent(d, d.operands[2])
     slot, negated = d.predicate(d.operands[1])
@@ -109,7 +109,7 @@ def _vote(d: Decoding) -> Step | None:
 
 
 @opcode("redux", "sync add min max and or xor")
-def _redux(d: Decoding) -> Step | None:
+def _redux(d: Instruction) -> Step | None:
     name = d.flag("add min max and or xor")
     ufunc = {"add": np.add, "min": np.minimum, "max": np.maximum, **BITWISE}[name]
     _convergent(d, d.operands[2])
@@ -136,7 +136,7 @@ def _halves_of(slot: int, row: Row, bf16: bool) -> np.ndarray:
 
 
 @opcode("mma", "sync aligned row col m16n8k4 m16n8k8 m16n8k16")
-def _mma(d: Decoding) -> Step | None:
+def _mma(d: Instruction) -> Step | None:
     """D = A B + C for row-major A and column-major B; products are summed in float64 and rounded once."""
     index = d.index
     shape = d.flag("m16n8k4 m16n8k8 m16n8k16")
@@ -147,8 +147,7 @@ def _mma(d: Decoding) -> Step | None:
     if (kind == "tf32") != (depth in (4, 8)) and not (kind != "tf32" and depth == 8):
         raise d.unknown("shape")
     _convergent(d)
-    bits = U32_TYPE
-    a, b = ([d.module.operand(name, bits) for name in d.vector(position)] for position in (1, 2))
+    a, b = ([d.module.operand(name, "b32") for name in d.vector(position)] for position in (1, 2))
     c = [d.module.operand(name, "f32") for name in d.vector(3)]
     targets = [d.module.result(name, "f32") for name in d.vector(0)]
     per_lane = 1 if kind == "tf32" else 2
@@ -191,13 +190,13 @@ def _mma(d: Decoding) -> Step | None:
 
 
 @opcode("ldmatrix", "sync aligned m8n8 x1 x2 x4 trans shared shared::cta")
-def _ldmatrix(d: Decoding) -> Step | None:
+def _ldmatrix(d: Instruction) -> Step | None:
     index, address, transposed = d.index, address_of(d, d.operands[1]), "trans" in d.flags
     count = int(d.flag("x1 x2 x4")[1])
     if d.type != "b16" or "m8n8" not in d.flags:
         raise d.unknown("type")
     _convergent(d)
-    targets = [d.module.result(name, U32_TYPE) for name in d.vector(0)]
+    targets = [d.module.result(name, "b32") for name in d.vector(0)]
     giving = LANES < 8 * count
 
     def step(row, mask):
@@ -220,7 +219,7 @@ def _ldmatrix(d: Decoding) -> Step | None:
 
 
 @opcode("bar barrier", "sync cta warp aligned cluster arrive wait release acquire relaxed")
-def _bar(d: Decoding) -> Step | None:
+def _bar(d: Instruction) -> Step | None:
     index = d.index
     if "warp" in d.flags:
         _convergent(d, d.operands[0])
@@ -247,7 +246,7 @@ def _bar(d: Decoding) -> Step | None:
 
 
 @opcode("bra", "uni")
-def _bra(d: Decoding) -> Step | None:
+def _bra(d: Instruction) -> Step | None:
     d.kind = BRANCH
     if d.operands[0] not in d.module.source.labels:
         raise d.unknown(f"label {d.operands[0]}")
@@ -256,6 +255,6 @@ def _bra(d: Decoding) -> Step | None:
 
 
 @opcode("ret exit", "uni")
-def _ret(d: Decoding) -> Step | None:
+def _ret(d: Instruction) -> Step | None:
     d.kind = EXIT
     return None
