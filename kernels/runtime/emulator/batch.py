@@ -13,10 +13,9 @@ from .launch import LaunchState
 from .memory.access import LaunchAborted
 from .memory.barriers import Barriers
 from .memory.contents import SharedMemory
-from .memory.lanes import Mask
 from .memory.shadow import Shadow
 from .registers import views
-from .row import Row, union
+from .row import Mask, Row, union
 from .units.decoding import BARRIER, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, PHASE_WAIT, PLAIN, YIELD
 
 IDLE_ROUNDS = 1000  # rounds in which only yielding warps move: an endless polling loop
@@ -201,7 +200,7 @@ class Batch:
 
     @staticmethod
     def _absent(row: Row, mask: np.ndarray, members: np.ndarray | np.uint32) -> np.ndarray | None:
-        """Lanes of warps in which a live member lane has not arrived yet; None if there are none."""
+        """Row of warps in which a live member lane has not arrived yet; None if there are none."""
         by_warp = mask.reshape(-1, 32)
         here = by_warp.any(axis=1)
         if (by_warp.all(axis=1) == here).all():

@@ -37,48 +37,19 @@ def views(launch: LaunchState, blocks: np.ndarray) -> Iterator[list]:
 def _special(launch: LaunchState, blocks: np.ndarray, warp: int) -> Callable[[str], np.ndarray]:
     lane = np.tile(np.arange(32), len(blocks))
     thread, block = 32 * warp + lane, blocks.repeat(32)
-    constant = {
-        "%nwarpid": launch.warps,
+    plain = {
+        "%laneid": lane,
+        "%warpid": warp,
+        "%cluster_ctarank": block % launch.cluster,
         "%cluster_nctarank": launch.cluster,
         "%dynamic_smem_size": launch.shared_bytes,
-        "%total_smem_size": launch.shared_bytes + launch.module.source.static_bytes,
     }
-    masks = {"eq": 1 << lane, "lt": (1 << lane) - 1, "le": (2 << lane) - 1,
-             "gt": 0xFFFFFFFF & ~((2 << lane) - 1), "ge": 0xFFFFFFFF & ~((1 << lane) - 1)}  # fmt: skip
-    clusters = (launch.grid[0] // launch.cluster, launch.grid[1], launch.grid[2])
-
-    def at(linear: np.ndarray, shape: tuple[int, int, int], axis: int) -> np.ndarray:
-        return linear // math.prod(shape[:axis]) % shape[axis]
 
     def value(name: str) -> np.ndarray:
-        if name in constant:
-            return np.full(len(lane), constant[name])
-        if name.startswith("%lanemask_"):
-            return masks[name[-2:]]
-        simple = {"%laneid": lane, "%warpid": np.full(len(lane), warp), "%cluster_ctarank": block % launch.cluster}
-        if name in simple:
-            return simple[name]
+        if name in plain:
+            return np.broadcast_to(plain[name], len(lane))
         base, axis = name[1:-2], "xyz".index(name[-1])
-        shape = {
-            "tid": launch.block,
-            "ctaid": launch.grid,
-            "clusterid": clusters,
-            "cluster_ctaid": (launch.cluster, 1, 1),
-        }
-        linear = {
-            "tid": thread,
-            "ctaid": block,
-            "clusterid": block // launch.cluster,
-            "cluster_ctaid": block % launch.cluster,
-        }
-        if base in linear:
-            return at(linear[base], shape[base], axis)
-        sizes = {
-            "ntid": launch.block,
-            "nctaid": launch.grid,
-            "nclusterid": clusters,
-            "cluster_nctaid": (launch.cluster, 1, 1),
-        }
-        return np.full(len(lane), sizes[base][axis])
+        linear, shape = (block, launch.grid) if "cta" in base else (thread, launch.block)
+        return np.full(len(lane), shape[axis]) if base[0] == "n" else linear // math.prod(shape[:axis]) % shape[axis]
 
     return value

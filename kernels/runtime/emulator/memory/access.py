@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ..ptx.program import SlottedKernel
 from ..report import Finding
+from ..row import ALL, Chosen, Mask, Row
 from .contents import GAP, GLOBAL_BASE, LOCAL_WINDOW, PADDING, RANK_SHIFT, SHARED_WINDOW, U8, UNWRITTEN, WRITTEN, Memory
-from .lanes import Lanes, Mask
 from .order import I64, Order
 from .shadow import Shadow
 from .wavefronts import wavefronts, wavefronts_of
@@ -26,7 +27,7 @@ class LaunchAborted(Exception):
 
 
 class MemoryUnit:
-    """All memory accesses of a launch. Lanes are given as an index array, or None for all lanes of a row."""
+    """All memory accesses of a launch. Lanes are given as an index array, or ALL of a row."""
 
     def __init__(
         self,
@@ -72,10 +73,23 @@ class MemoryUnit:
         against = self.program.source.statements[other].text if other >= 0 else ""
         self.findings.append(Finding(kind, self.program.name, space, place, block, thread, text, against, count))
 
-    def _found_each(
-        self, kind: str, space: str, places: np.ndarray, threads: np.ndarray, others: np.ndarray | None = None
-    ) -> None:
-        """One finding per place; `places` are arena offsets (global) or offsets in the block's memory."""
+    def _found_where(
+        self,
+        kind: str,
+        space: str,
+        places: np.ndarray,
+        threads: np.ndarray,
+        bad: np.ndarray,
+        others: np.ndarray | None = None,
+    ) -> bool:
+        """One finding per place of the bad accesses; whether there are any.
+
+        `places` are arena offsets (global) or offsets in the block's memory.
+        """
+        if not bad.any():
+            return False
+        places, threads = places[bad], threads[bad]
+        others = others if others is None else others[bad]
         name_of = self.memory.place if space == "global" else self.shared_place
         names = {int(offset): name_of(int(offset)) for offset in np.unique(places)}
         labels = np.array([names[int(offset)] for offset in places])
@@ -83,6 +97,7 @@ class MemoryUnit:
             chosen = np.flatnonzero(labels == name)
             other = int(self.order.trace[int(others[chosen[0]]) >> 32]) if others is not None else -1
             self.found(kind, space, name, threads[chosen[0]], len(chosen), other)
+        return True
 
     def shared_place(self, offset: int) -> str:
         if offset not in self._places:
@@ -98,39 +113,34 @@ class MemoryUnit:
                 return name
         return "shared"
 
-    def abort(self, kind: str, space: str, places: np.ndarray, threads: np.ndarray, bad: np.ndarray) -> None:
-        self._found_each(kind, space, places[bad], threads[bad])
-        raise LaunchAborted
+    def abort_where(self, kind: str, space: str, places: np.ndarray, threads: np.ndarray, bad: np.ndarray) -> None:
+        if self._found_where(kind, space, places, threads, bad):
+            raise LaunchAborted
 
     # --- addresses ----------------------------------------------------------------------------------
 
     def _global(
-        self, row: Lanes, lanes: np.ndarray | None, addresses: np.ndarray, width: int, access: str
+        self, row: Row, lanes: Chosen, addresses: np.ndarray, width: int, access: str
     ) -> tuple[np.ndarray, list]:
         """Check a global access. Returns arena offsets and [(buffer, selection or None)]."""
         memory = self.memory
         offsets = addresses - GLOBAL_BASE
-        threads = row.threads if lanes is None else row.threads[lanes]
+        threads = row.threads[lanes]
         bad = (offsets & (width - 1)) != 0
-        if bad.any():
-            self.abort("misaligned", "global", offsets, threads, bad)
+        self.abort_where("misaligned", "global", offsets, threads, bad)
         low, high = int(offsets.min()), int(offsets.max()) + width
         buffer = memory.index_of(low)
         inside = buffer >= 0 and high <= memory.ends[buffer]
         if not (inside and (access == "write" or self.complete[buffer])):
             outside = (offsets < 0) | (offsets + width > len(memory.data))
-            if outside.any():
-                self.abort("out_of_bounds", "global", offsets, threads, outside)
+            self.abort_where("out_of_bounds", "global", offsets, threads, outside)
             states = memory.state.reshape(-1, width)[offsets // width]
             worst = states.min(axis=1)
             fatal = worst == GAP if access == "read" else worst <= PADDING
-            if fatal.any():
-                self.abort("out_of_bounds", "global", offsets, threads, fatal)
+            self.abort_where("out_of_bounds", "global", offsets, threads, fatal)
             if access != "write":
                 for state, kind in ((PADDING, "out_of_bounds"), (UNWRITTEN, "uninitialised")):
-                    hit = (states == state).any(axis=1)
-                    if hit.any():
-                        self._found_each(kind, "global", offsets[hit], threads[hit])
+                    self._found_where(kind, "global", offsets, threads, (states == state).any(axis=1))
         if inside:
             buffers: list[tuple[int, np.ndarray | None]] = [(buffer, None)]
         else:
@@ -142,15 +152,8 @@ class MemoryUnit:
             self.counts["global.read.bytes_requested"] += width * len(offsets)
         return offsets, buffers
 
-    def _count_sectors(
-        self, row: Lanes, lanes: np.ndarray | None, offsets: np.ndarray, buffers: list, direction: str
-    ) -> None:
-        sectors = offsets >> 5
-        if lanes is not None:
-            sparse = np.full(row.size, -1, I64)
-            sparse[lanes] = sectors
-            sectors = sparse
-        grid = sectors.reshape(-1, 32)
+    def _count_sectors(self, row: Row, lanes: Chosen, offsets: np.ndarray, buffers: list, direction: str) -> None:
+        grid = row.by_warp(lanes, offsets >> 5)
         if not (grid[:, 1:] >= grid[:, :-1]).all():
             grid = np.sort(grid, axis=1)
         first = np.empty(grid.shape, bool)
@@ -169,8 +172,8 @@ class MemoryUnit:
 
     def _shared(
         self,
-        row: Lanes,
-        lanes: np.ndarray | None,
+        row: Row,
+        lanes: Chosen,
         addresses: np.ndarray,
         width: int,
         distributed: bool,
@@ -178,11 +181,11 @@ class MemoryUnit:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Check a shared access. Returns offsets in the block's memory and indices in the batch's."""
         memory = row.shared
-        base = row.shared_base if lanes is None else row.shared_base[lanes]
+        base = row.shared_base[lanes]
         offsets = addresses
         plain = addresses.min() >= 0 and addresses.max() + width <= memory.size
         if not plain or np.bitwise_or.reduce(addresses) & (width - 1):
-            threads = row.threads if lanes is None else row.threads[lanes]
+            threads = row.threads[lanes]
             ranks = addresses >> RANK_SHIFT
             if ranks.any():
                 offsets = addresses & ((1 << RANK_SHIFT) - 1)
@@ -191,27 +194,19 @@ class MemoryUnit:
                 beyond = (rank < 0) | (rank >= self.order.cluster)
                 if not distributed:
                     beyond |= rank != own
-                if beyond.any():
-                    self.abort("out_of_bounds", "shared", offsets, threads, beyond)
+                self.abort_where("out_of_bounds", "shared", offsets, threads, beyond)
                 base = base + (rank - own) * memory.stride
             bad = (offsets & (width - 1)) != 0
-            if bad.any():
-                self.abort("misaligned", "shared", offsets, threads, bad)
+            self.abort_where("misaligned", "shared", offsets, threads, bad)
             beyond = offsets + width > memory.size
-            if beyond.any():
-                self.abort("out_of_bounds", "shared", offsets, threads, beyond)
+            self.abort_where("out_of_bounds", "shared", offsets, threads, beyond)
         if count:
             self._count_wavefronts(row, lanes, offsets, width)
         return offsets, base + offsets
 
-    def _count_wavefronts(self, row: Lanes, lanes: np.ndarray | None, offsets: np.ndarray, width: int) -> None:
+    def _count_wavefronts(self, row: Row, lanes: Chosen, offsets: np.ndarray, width: int) -> None:
         unit = max(width, 4)
-        words = offsets >> log2(unit)
-        if lanes is not None:
-            sparse = np.full(row.size, -1, I64)
-            sparse[lanes] = words
-            words = sparse
-        warps = words.reshape(-1, 32)
+        warps = row.by_warp(lanes, offsets >> log2(unit))
         requests = len(warps)
         first = warps[0]
         if np.count_nonzero(warps == first) == warps.size:  # all blocks access the same pattern, as is usual
@@ -219,8 +214,7 @@ class MemoryUnit:
             relative = np.where(first < 0, -1, first - first[first >= 0].min())
             waves = requests * wavefronts_of(relative.tobytes(), unit)
         else:
-            if lanes is not None:
-                requests = int(np.count_nonzero((warps >= 0).any(axis=1)))
+            requests = int(np.count_nonzero((warps >= 0).any(axis=1)))
             waves = int(wavefronts(warps, unit).sum())
         self.counts["shared.requests"] += requests
         self.counts["shared.wavefronts"] += waves
@@ -235,11 +229,11 @@ class MemoryUnit:
     # --- loads --------------------------------------------------------------------------------------
 
     def load(
-        self, row: Lanes, mask: Mask, space: str, addresses: np.ndarray, width: int
-    ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
-        """Returns the active lanes (None: all), the bytes they read from, and where in them (in units of `width`)."""
-        lanes = None if mask is True else mask.nonzero()[0]
-        active = addresses if lanes is None else addresses[lanes]
+        self, row: Row, mask: Mask, space: str, addresses: np.ndarray, width: int
+    ) -> tuple[Chosen, np.ndarray, np.ndarray]:
+        """Returns the active lanes, the bytes they read from, and where in them (in units of `width`)."""
+        lanes = ALL if mask is True else mask.nonzero()[0]
+        active = addresses[lanes]
         if space == "global":
             offsets, buffers = self._global(row, lanes, active, width, "read")
             self._race_global_read(row, lanes, offsets, buffers, width)
@@ -250,11 +244,9 @@ class MemoryUnit:
         self._read_shared(row, lanes, offsets, positions, width)
         return lanes, row.shared.data, positions >> log2(width)
 
-    def _read_shared(
-        self, row: Lanes, lanes: np.ndarray | None, offsets: np.ndarray, positions: np.ndarray, width: int
-    ) -> None:
-        threads = row.threads if lanes is None else row.threads[lanes]
-        if lanes is None and (positions.reshape(-1, 32) == positions[::32, None]).all():
+    def _read_shared(self, row: Row, lanes: Chosen, offsets: np.ndarray, positions: np.ndarray, width: int) -> None:
+        threads = row.threads[lanes]
+        if lanes is ALL and (positions.reshape(-1, 32) == positions[::32, None]).all():
             # a broadcast: two lanes of each warp represent all of them
             self._check_shared_read(row, offsets[::32], positions[::32], threads[::32], width, 32)
             self._check_shared_read(row, offsets[1::32], positions[1::32], threads[1::32], width, 0)
@@ -262,21 +254,20 @@ class MemoryUnit:
             self._check_shared_read(row, offsets, positions, threads, width, 1)
 
     def _check_shared_read(
-        self, row: Lanes, offsets: np.ndarray, positions: np.ndarray, threads: np.ndarray, width: int, weight: int
+        self, row: Row, offsets: np.ndarray, positions: np.ndarray, threads: np.ndarray, width: int, weight: int
     ) -> None:
         if weight:
             written = row.shared.written.reshape(-1, width)[positions >> log2(width)]
             if np.count_nonzero(written) < written.size:
                 hit = ~written.all(axis=1)
-                self._found_each(
-                    "uninitialised", "shared", np.repeat(offsets[hit], weight), np.repeat(threads[hit], weight)
-                )
+                each = (x.repeat(weight) for x in (offsets, threads, hit))
+                self._found_where("uninitialised", "shared", *each)
         granules, owners = self._granules(positions, threads, width)
         racing = row.shared.shadow.read(granules, owners)
-        if racing is not None and weight:
+        if weight:
             self._report_shared(row, granules, owners, racing)
 
-    def load_for_products(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, width: int) -> np.ndarray:
+    def load_for_products(self, row: Row, lanes: np.ndarray, addresses: np.ndarray, width: int) -> np.ndarray:
         """uint8[accesses, width] of shared memory, read for `lanes` by the asynchronous proxy; not counted."""
         offsets, positions = self._shared(row, lanes, addresses, width, False, count=False)
         threads = row.threads[lanes]
@@ -284,32 +275,27 @@ class MemoryUnit:
         self.check_fenced(row, *self._granules(positions, threads, width))
         return row.shared.data.reshape(-1, width)[positions // width]
 
-    def check_fenced(self, row: Lanes, granules: np.ndarray, owners: np.ndarray) -> None:
+    def check_fenced(self, row: Row, granules: np.ndarray, owners: np.ndarray) -> None:
         """What the asynchronous proxy meets in shared memory it wrote itself, or somebody has fenced it."""
         writers = row.shared.shadow.writer[granules]
         itself = self.program.is_bulk[np.frombuffer(self.order.trace, np.int32)[writers >> 32]]
         hit = self.order.unfenced(writers, owners) & ~itself
-        if hit.any():
-            places = (granules[hit] << self.granule_shift) % row.shared.stride
-            self._found_each("unfenced", "shared", places, owners[hit], writers[hit])
+        places = (granules << self.granule_shift) % row.shared.stride
+        self._found_where("unfenced", "shared", places, owners, hit, writers)
 
-    def read_until_now(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, width: int) -> None:
+    def read_until_now(self, row: Row, lanes: np.ndarray, addresses: np.ndarray, width: int) -> None:
         """These lanes have read shared memory up to now, all the time since they began."""
         _, positions = self._shared(row, lanes, addresses, width, False, count=False)
         granules, owners = self._granules(positions, row.threads[lanes], width)
         racing = row.shared.shadow.read(granules, owners)
+        self._report_shared(row, granules, owners, racing)
+
+    def _report_shared(self, row: Row, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray | None) -> None:
         if racing is not None:
-            self._report_shared(row, granules, owners, racing)
+            offsets = (granules << self.granule_shift) % row.shared.stride
+            self._found_where("race", "shared", offsets, owners, racing != 0, racing)
 
-    def _report_shared(self, row: Lanes, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray) -> None:
-        hit = racing != 0
-        if hit.any():
-            offsets = (granules[hit] << self.granule_shift) % row.shared.stride
-            self._found_each("race", "shared", offsets, owners[hit], racing[hit])
-
-    def _race_global_read(
-        self, row: Lanes, lanes: np.ndarray | None, offsets: np.ndarray, buffers: list, width: int
-    ) -> None:
+    def _race_global_read(self, row: Row, lanes: Chosen, offsets: np.ndarray, buffers: list, width: int) -> None:
         for buffer, selection in buffers:
             shadow = self.shadows.get(buffer)
             if shadow is None:
@@ -320,14 +306,14 @@ class MemoryUnit:
 
     def _global_granules(
         self,
-        row: Lanes,
-        lanes: np.ndarray | None,
+        row: Row,
+        lanes: Chosen,
         offsets: np.ndarray,
         buffer: int,
         selection: np.ndarray | None,
         width: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        threads = row.threads if lanes is None else row.threads[lanes]
+        threads = row.threads[lanes]
         start, end = self.memory.starts[buffer], self.memory.ends[buffer]
         if selection is None:
             return self._granules(offsets - start, threads, width)
@@ -336,13 +322,12 @@ class MemoryUnit:
         return granules[inside], owners[inside]
 
     def _report_global(self, buffer: int, granules: np.ndarray, owners: np.ndarray, racing: np.ndarray | None) -> None:
-        if racing is not None and racing.any():
-            hit = racing != 0
-            offsets = self.memory.starts[buffer] + (granules[hit] << self.granule_shift)
-            self._found_each("race", "global", offsets, owners[hit], racing[hit])
+        if racing is not None:
+            offsets = self.memory.starts[buffer] + (granules << self.granule_shift)
+            self._found_where("race", "global", offsets, owners, racing != 0, racing)
 
-    def _local(self, row: Lanes, lanes: np.ndarray | None, addresses: np.ndarray, width: int) -> np.ndarray:
-        threads = row.threads if lanes is None else row.threads[lanes]
+    def _local(self, row: Row, lanes: Chosen, addresses: np.ndarray, width: int) -> np.ndarray:
+        threads = row.threads[lanes]
         for kind, bad in (
             ("misaligned", (addresses & (width - 1)) != 0),
             ("out_of_bounds", (addresses < 0) | (addresses + width > self.program.source.local_bytes)),
@@ -350,22 +335,20 @@ class MemoryUnit:
             if bad.any():
                 self.found(kind, "local", "local", threads[bad][0], int(bad.sum()))
                 raise LaunchAborted
-        base = row.local_base if lanes is None else row.local_base[lanes]
-        return (base + addresses) // width
+        return (row.local_base[lanes] + addresses) // width
 
     # --- stores -------------------------------------------------------------------------------------
 
-    def store(self, row: Lanes, mask: Mask, space: str, addresses: np.ndarray, values: np.ndarray) -> None:
+    def store(self, row: Row, mask: Mask, space: str, addresses: np.ndarray, values: np.ndarray) -> None:
         """`values` is [lanes of the row] or [lanes, vector elements]."""
-        lanes = None if mask is True else np.flatnonzero(mask)
-        active, values = (addresses, values) if lanes is None else (addresses[lanes], values[lanes])
-        values = np.ascontiguousarray(values)
+        lanes = ALL if mask is True else np.flatnonzero(mask)
+        active, values = addresses[lanes], np.ascontiguousarray(values[lanes])
         width = values.dtype.itemsize * (1 if values.ndim == 1 else values.shape[1])
         if space == "local":
             row.local.view(values.dtype).reshape(-1, *values.shape[1:])[self._local(row, lanes, active, width)] = values
         elif space == "global":
             offsets, buffers = self._global(row, lanes, active, width, "write")
-            threads = row.threads if lanes is None else row.threads[lanes]
+            threads = row.threads[lanes]
             data = self.memory.data
             for buffer, selection in buffers:
                 granules, owners = self._global_granules(row, lanes, offsets, buffer, selection, width)
@@ -377,17 +360,15 @@ class MemoryUnit:
                 if not self.complete[buffer]:
                     spots = offsets if selection is None else offsets[selection]
                     self.memory.state.reshape(-1, width)[spots // width] = WRITTEN
-            lost = self._put(data, offsets // width, values)
-            if lost.any():
-                self._same_step_race("global", offsets[lost], threads[lost])
+            self._put("global", data, offsets // width, values, offsets, threads)
         else:
             offsets, positions = self._shared(row, lanes, active, width, space == "cluster")
-            threads = row.threads if lanes is None else row.threads[lanes]
+            threads = row.threads[lanes]
             self._write_shared(row, threads, offsets, positions, values)
 
     def _write_shared(
         self,
-        row: Lanes,
+        row: Row,
         threads: np.ndarray,
         offsets: np.ndarray,
         positions: np.ndarray,
@@ -401,12 +382,9 @@ class MemoryUnit:
         changed = self._changed(shared.data, granules, values)
         recorded = None if writer is None else self._granules(positions, writer, width)[1]
         racing = shared.shadow.write(granules, owners, changed, None, writer=recorded)
-        if racing is not None:
-            self._report_shared(row, granules, owners, racing)
-        lost = self._put(shared.data, positions // width, values)
+        self._report_shared(row, granules, owners, racing)
         shared.written.reshape(-1, width)[positions // width] = 1
-        if lost.any():
-            self._same_step_race("shared", offsets[lost], threads[lost])
+        self._put("shared", shared.data, positions // width, values, offsets, threads)
 
     def _changed(self, data: np.ndarray, granules: np.ndarray, values: np.ndarray) -> np.ndarray:
         kind = np.dtype(f"u{self.granule}")
@@ -417,27 +395,30 @@ class MemoryUnit:
             return np.ones(len(old), bool)
         return old != new
 
-    @staticmethod
-    def _put(data: np.ndarray, slots: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Store; return the lanes whose value another lane overwrote with a different one."""
+    def _put(
+        self,
+        space: str,
+        data: np.ndarray,
+        slots: np.ndarray,
+        offsets: np.ndarray,
+        values: np.ndarray,
+        threads: np.ndarray,
+    ) -> None:
+        """Store values; lanes race that store different ones in the same slot."""
         kind = np.dtype(f"u{values.dtype.itemsize}")
         bits = values.view(kind)
         table = data.view(kind).reshape(-1, *values.shape[1:])
         table[slots] = bits
-        lost = table[slots] != bits
-        return lost if lost.ndim == 1 else lost.any(axis=1)
-
-    def _same_step_race(self, space: str, offsets: np.ndarray, threads: np.ndarray) -> None:
-        now = np.full(len(offsets), self.order.now << 32, I64)
-        self._found_each("race", space, offsets, threads, now)
+        lost = (table[slots] != bits).reshape(len(slots), -1).any(axis=1)
+        self._found_where("race", space, offsets, threads, lost, np.full(len(slots), self.order.now << 32, I64))
 
     # --- atomics ------------------------------------------------------------------------------------
 
     def atomic(
-        self, row: Lanes, mask: Mask, space: str, addresses: np.ndarray, operation: Callable, operands: list[np.ndarray]
+        self, row: Row, mask: Mask, space: str, addresses: np.ndarray, operation: Callable, operands: list[np.ndarray]
     ) -> tuple:
         """Apply `operation(old, *operands)` lane by lane in random order. Returns (lanes, old values)."""
-        lanes = np.arange(row.size) if mask is True else np.flatnonzero(mask)
+        lanes = row.indices(mask)
         active = addresses[lanes]
         values = [operand[lanes] for operand in operands]
         dtype = values[0].dtype
@@ -457,12 +438,10 @@ class MemoryUnit:
         else:
             offsets, slots = self._shared(row, lanes, active, width, space == "cluster")
             written = row.shared.written.reshape(-1, width)[slots // width].all(axis=1)
-            if not written.all():
-                self._found_each("uninitialised", "shared", offsets[~written], threads[~written])
+            self._found_where("uninitialised", "shared", offsets, threads, ~written)
             granules, owners = self._granules(slots, threads, width)
             racing = row.shared.shadow.write(granules, owners, everywhere, is_atomic)
-            if racing is not None:
-                self._report_shared(row, granules, owners, racing)
+            self._report_shared(row, granules, owners, racing)
             data = row.shared.data
         table, slots = data.view(dtype), slots // width
         old = np.empty(len(lanes), dtype)
@@ -480,13 +459,13 @@ class MemoryUnit:
     # --- asynchronous copies ------------------------------------------------------------------------
 
     def copy_async(
-        self, row: Lanes, mask: Mask, destination: np.ndarray, source: np.ndarray, size: int, used: np.ndarray | None
+        self, row: Row, mask: Mask, destination: np.ndarray, source: np.ndarray, size: int, used: np.ndarray | None
     ) -> None:
         """cp.async: the source is read now; the destination changes at the wait and counts as unwritten until then.
 
         Only the first `used` bytes of each lane are read; the rest of `size` is filled with zeros.
         """
-        lanes = np.arange(row.size) if mask is True else np.flatnonzero(mask)
+        lanes = row.indices(mask)
         data = np.zeros((len(lanes), size), U8)
         partial = np.full(len(lanes), size) if used is None else used[lanes].astype(I64)
         for length in np.unique(partial[partial > 0]).tolist():
@@ -500,12 +479,11 @@ class MemoryUnit:
         offsets, positions = self._shared(row, lanes, destination[lanes], size, False)
         granules, owners = self._granules(positions, threads, size)
         racing = row.shared.shadow.write(granules, owners, np.ones(len(granules), bool), None, record=False)
-        if racing is not None:
-            self._report_shared(row, granules, owners, racing)
+        self._report_shared(row, granules, owners, racing)
         row.shared.written.reshape(-1, size)[positions // size] = 0
         row.copies.append((lanes, row.groups_committed[lanes].copy(), offsets, positions, data))
 
-    def wait_async(self, row: Lanes, mask: Mask, pending: int | None) -> None:
+    def wait_async(self, row: Row, mask: Mask, pending: int | None) -> None:
         """Complete the copies of all but the last `pending` committed groups of each lane (None: all copies)."""
         kept = []
         active = np.ones(row.size, bool) if mask is True else mask
@@ -523,34 +501,32 @@ class MemoryUnit:
 
     # --- mbarriers ----------------------------------------------------------------------------------
 
-    def place_barriers(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+    def place_barriers(self, row: Row, lanes: np.ndarray, addresses: np.ndarray) -> np.ndarray:
         """Positions in the memory of the batch of barriers that are initialised, which is a write."""
         offsets, positions = self._shared(row, lanes, addresses, 8, False, count=False)
         self._write_shared(row, row.threads[lanes], offsets, positions, np.zeros((len(lanes), 2), np.uint32))
         return positions
 
     def find_barriers(
-        self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, distributed: bool
+        self, row: Row, lanes: np.ndarray, addresses: np.ndarray, distributed: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Slots and positions of the barriers at these addresses; if there is none, the launch ends."""
         offsets, positions = self._shared(row, lanes, addresses, 8, distributed, count=False)
         slots = row.barriers.slot_at[positions // 8]
-        if (slots < 0).any():
-            self.abort("uninitialised", "shared", offsets, row.threads[lanes], slots < 0)
+        self.abort_where("uninitialised", "shared", offsets, row.threads[lanes], slots < 0)
         return slots, positions
 
-    def use_barriers(self, row: Lanes, lanes: np.ndarray, addresses: np.ndarray, distributed: bool) -> np.ndarray:
+    def use_barriers(self, row: Row, lanes: np.ndarray, addresses: np.ndarray, distributed: bool) -> np.ndarray:
         """Slots of the barriers that these lanes use: an atomic access that must not race with the initialisation."""
         slots, positions = self.find_barriers(row, lanes, addresses, distributed)
         granules, owners = self._granules(positions, row.threads[lanes], 8)
         racing = row.shared.shadow.read(granules, owners)
-        if racing is not None:
-            self._report_shared(row, granules, owners, racing)
+        self._report_shared(row, granules, owners, racing)
         return slots
 
     def store_async(
         self,
-        row: Lanes,
+        row: Row,
         lanes: np.ndarray,
         addresses: np.ndarray,
         values: np.ndarray,
@@ -561,8 +537,7 @@ class MemoryUnit:
         width = values.itemsize * values.shape[1]
         offsets, positions = self._shared(row, lanes, addresses, width, True)
         elsewhere = positions // row.shared.stride != blocks
-        if elsewhere.any():
-            self.abort("out_of_bounds", "shared", offsets, row.threads[lanes], elsewhere)
+        self.abort_where("out_of_bounds", "shared", offsets, row.threads[lanes], elsewhere)
         if self.program.is_bulk[self.current]:
             self.check_fenced(row, *self._granules(positions, row.threads[lanes], width))
         self._write_shared(row, row.threads[lanes], offsets, positions, values, agents)
@@ -570,8 +545,10 @@ class MemoryUnit:
     # --- generic addresses --------------------------------------------------------------------------
 
     @staticmethod
-    def spaces(mask: Mask, addresses: np.ndarray) -> list[tuple[str, Mask, np.ndarray]]:
-        """Split generic addresses: [(space, mask, addresses in that space)]."""
+    def spaces(space: str, mask: Mask, addresses: np.ndarray) -> list[tuple[str, Mask, np.ndarray]]:
+        """[(space, mask, addresses in that space)]: generic addresses are split."""
+        if space != "generic":
+            return [(space, mask, addresses)]
         parts = []
         local = addresses >= LOCAL_WINDOW
         shared = (addresses >= SHARED_WINDOW) & ~local

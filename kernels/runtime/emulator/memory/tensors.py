@@ -7,9 +7,9 @@ phase races with it.
 import numpy as np
 
 from ....tensor_map import MAP_BYTES, TensorMap
+from ..row import Row
 from .access import SECTOR, MemoryUnit
 from .contents import GLOBAL_BASE, UNWRITTEN, WRITTEN, Memory
-from .lanes import Lanes
 from .order import I64
 
 __all__ = ["MAP_BYTES", "copy_tensor", "encode", "put_map"]
@@ -33,7 +33,7 @@ def put_map(memory: Memory, name: str, of: TensorMap) -> None:
 
 
 def copy_tensor(
-    unit: MemoryUnit, row: Lanes, lane: int, destination: int, where: int, place: list[int], slot: int
+    unit: MemoryUnit, row: Row, lane: int, destination: int, where: int, place: list[int], slot: int
 ) -> None:
     """cp.async.bulk.tensor by one lane: the box at `place` of the map at `where`; its bytes count at a barrier."""
     memory, thread = unit.memory, row.threads[lane]
@@ -42,7 +42,7 @@ def copy_tensor(
     buffer = memory.index_of(at)
     words = memory.data[at : at + MAP_BYTES].view(I64) if buffer >= 0 and at % 64 == 0 else np.zeros(16, I64)
     if words[0] != MAGIC or words[2] != len(place):
-        unit.abort("uninitialised", "global", np.array([at]), threads, np.ones(1, bool))
+        unit.abort_where("uninitialised", "global", np.array([at]), threads, np.ones(1, bool))
     if (lane, where) not in row.fenced_maps:
         unit.found("unfenced", "global", memory.names[buffer], thread, 1)
     address, rank, itemsize, swizzle = (int(word) for word in words[1:5])
@@ -50,7 +50,7 @@ def copy_tensor(
     data = _box(unit, row, lane, address - GLOBAL_BASE, itemsize, sizes, strides, box, np.array(place))
     offsets = destination + PIECE * np.arange(data.size // PIECE)
     if destination % 128:
-        unit.abort("misaligned", "shared", offsets[:1], threads, np.ones(1, bool))
+        unit.abort_where("misaligned", "shared", offsets[:1], threads, np.ones(1, bool))
     if swizzle:
         offsets ^= offsets >> 7 << 4 & swizzle - PIECE
     count = len(offsets)
@@ -63,7 +63,7 @@ def copy_tensor(
 
 
 def _box(
-    unit: MemoryUnit, row: Lanes, lane: int, start: int, itemsize: int, sizes: np.ndarray, strides: np.ndarray,
+    unit: MemoryUnit, row: Row, lane: int, start: int, itemsize: int, sizes: np.ndarray, strides: np.ndarray,
     box: np.ndarray, place: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
     """uint8 of all elements of the box, zeros outside of the tensor; the reads are checked and counted.
@@ -82,12 +82,10 @@ def _box(
         places = offsets[:, None] + np.arange(span)
         thread = np.full(len(offsets), row.threads[lane])
         outside = (offsets < 0) | (offsets + span > len(memory.data))
-        if outside.any():
-            unit.abort("out_of_bounds", "global", offsets, thread, outside)
+        unit.abort_where("out_of_bounds", "global", offsets, thread, outside)
         state = memory.state[places].min(axis=1)
         for bad, kind in ((state < UNWRITTEN, "out_of_bounds"), (state < WRITTEN, "uninitialised")):
-            if bad.any():
-                unit.abort(kind, "global", offsets, thread, bad)
+            unit.abort_where(kind, "global", offsets, thread, bad)
         chosen = slice(first - int(place[0]), last - int(place[0]))
         out[inside, chosen] = memory.data[places].reshape(len(offsets), -1, itemsize)
         sectors = np.unique(places // SECTOR)

@@ -11,20 +11,8 @@ import numpy as np
 from ..report import UnknownInstruction
 from .source import WIDTHS, PtxKernel, Statement, numpy_type, parse_number
 
-SPECIAL = {
-    f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid") for axis in "xyz"
-}
-SPECIAL |= {f"%cluster_{name}.{axis}" for name in ("ctaid", "nctaid") for axis in "xyz"}
-SPECIAL |= {
-    "%laneid",
-    "%warpid",
-    "%nwarpid",
-    "%cluster_ctarank",
-    "%cluster_nctarank",
-    "%dynamic_smem_size",
-    "%total_smem_size",
-}
-SPECIAL |= {f"%lanemask_{relation}" for relation in ("eq", "lt", "le", "gt", "ge")}
+SPECIAL = {f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"}
+SPECIAL |= {"%laneid", "%warpid", "%cluster_ctarank", "%cluster_nctarank", "%dynamic_smem_size"}
 
 
 class SlottedKernel:

@@ -5,14 +5,14 @@ mask is True for all lanes of the row, or bool[lanes].
 """
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
-from ..memory.lanes import Mask
 from ..ptx.program import SlottedKernel
 from ..ptx.source import WIDTHS, Statement, split_operands
 from ..report import UnknownInstruction
-from ..row import Row
+from ..row import Mask, Row
 from . import arithmetic as am
 
 PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT, YIELD = range(8)
@@ -68,7 +68,7 @@ class Instruction:
             raise self.unknown("its type" if self.types else "it has no type")
         return self.types[-1]
 
-    @property
+    @cached_property
     def counter(self) -> str:
         return f"event.{self.modifiers[0]}" if self.head == "mark" else f"inst.{_counter(self)}"
 

@@ -6,17 +6,12 @@ when its phase has completed. A wait, like a send, is executed by the whole warp
 
 import numpy as np
 
-from ..memory.lanes import Mask
 from ..memory.order import I64
 from ..memory.tensors import copy_tensor
 from ..ptx.source import numpy_type, split_operands
-from ..row import Row
+from ..row import Mask, Row
 from .decoding import PHASE_WAIT, Instruction, Step, opcode
 from .transfers import ADDRESS, address_of
-
-
-def _lanes(row: Row, mask: Mask) -> np.ndarray:
-    return np.arange(row.size) if mask is True else np.flatnonzero(mask)
 
 
 @opcode("mbarrier", "init arrive expect_tx try_wait parity shared shared::cta acquire release cta cluster")
@@ -29,7 +24,7 @@ def _mbarrier(d: Instruction) -> Step | None:
 
         def init(row: Row, mask: Mask) -> None:
             row.unit.begin(index)
-            lanes = _lanes(row, mask)
+            lanes = row.indices(mask)
             positions = row.unit.place_barriers(row, lanes, address(row)[lanes])
             row.barriers.init(positions, row.lanes(count)[lanes].astype(I64))
 
@@ -43,7 +38,7 @@ def _mbarrier(d: Instruction) -> Step | None:
 
         def arrive(row: Row, mask: Mask) -> None:
             row.unit.begin(index)
-            lanes = _lanes(row, mask)
+            lanes = row.indices(mask)
             slots = row.unit.use_barriers(row, lanes, address(row)[lanes], False)
             row.barriers.arrive(slots, row.threads[lanes] >> 5, row.lanes(expected)[lanes].astype(I64))
 
@@ -56,7 +51,7 @@ def _mbarrier(d: Instruction) -> Step | None:
     def blocked(row: Row, mask: Mask) -> np.ndarray | None:
         """The slots of the barriers that lanes wait for, -1 for lanes that may continue; None if all may."""
         row.unit.current = index
-        lanes = _lanes(row, mask)
+        lanes = row.indices(mask)
         slots = row.unit.find_barriers(row, lanes, address(row)[lanes], False)[0]
         waits = row.barriers.phase[slots] & 1 == row.lanes(parity)[lanes] & 1
         if not waits.any():
@@ -67,7 +62,7 @@ def _mbarrier(d: Instruction) -> Step | None:
 
     def wait(row: Row, mask: Mask) -> None:
         row.unit.begin(index)
-        lanes = _lanes(row, mask)
+        lanes = row.indices(mask)
         slots = row.unit.use_barriers(row, lanes, address(row)[lanes], False)
         row.barriers.acquire(slots, row.threads[lanes] >> 5)
         np.copyto(row.views[target], True, where=mask)
@@ -88,7 +83,7 @@ def _st_async(d: Instruction) -> Step | None:
 
     def send(row: Row, mask: Mask) -> None:
         row.unit.begin(index)
-        lanes = _lanes(row, mask)
+        lanes = row.indices(mask)
         values = np.stack([row.lanes(source)[lanes] for source in sources], axis=1)
         slots = row.unit.use_barriers(row, lanes, barrier(row)[lanes], True)
         block, agents = row.barriers.position[slots] // row.shared.stride, row.barriers.agent[slots]
@@ -118,7 +113,7 @@ def _copy_tensor(d: Instruction) -> Step | None:
     def copy(row: Row, mask: Mask) -> None:
         row.unit.begin(index)
         places, maps, to = np.stack([row.lanes(each) for each in coordinates], 1), where(row), address(row)
-        lanes = _lanes(row, mask)
+        lanes = row.indices(mask)
         slots = row.unit.use_barriers(row, lanes, barrier(row)[lanes], True)
         for lane, slot in zip(lanes.tolist(), slots.tolist()):
             copy_tensor(row.unit, row, lane, int(to[lane]), int(maps[lane]), places[lane].tolist(), slot)

@@ -106,8 +106,10 @@ def _neg(d: Instruction) -> Step | None:
 
 @opcode("min max", "ftz")
 def _extremum(d: Instruction) -> Step | None:
-    lower, higher = (am.ptx_min, am.ptx_max) if d.is_float else (np.minimum, np.maximum)
-    return d.apply(lower if d.head == "min" else higher, *d.sources(1, 2))
+    functions: dict[str, Callable] = {"min": np.minimum, "max": np.maximum}
+    if d.is_float:
+        functions = {"min": am.ptx_min, "max": am.ptx_max}
+    return d.apply(functions[d.head], *d.sources(1, 2))
 
 
 FUNCTIONS: dict[str, Callable] = {

@@ -52,22 +52,14 @@ def _ld(d: Instruction) -> Step | None:
 
     def one_space(row, mask, space, addresses):
         lanes, data, where = row.unit.load(row, mask, space, addresses, width)
-        table = data.view(dtype).reshape(-1, len(targets))
-        values = table[where]
+        values = data.view(dtype).reshape(-1, len(targets))[where]
         for position, target in enumerate(targets):
-            if lanes is None:
-                row.views[target][...] = values[:, position]
-            else:
-                row.views[target][lanes] = values[:, position]
+            row.views[target][lanes] = values[:, position]
 
     def step(row, mask):
         row.unit.begin(index)
-        addresses = address(row)
-        if space != "generic":
-            one_space(row, mask, space, addresses)
-        else:
-            for part in row.unit.spaces(mask, addresses):
-                one_space(row, part[1], part[0], part[2])
+        for part, active, there in row.unit.spaces(space, mask, address(row)):
+            one_space(row, active, part, there)
 
     return step
 
@@ -98,11 +90,9 @@ def _st(d: Instruction) -> Step | None:
 
     def step(row, mask):
         row.unit.begin(index)
-        addresses = address(row)
         columns = [row.lanes(source) for source in sources]
         values = (columns[0] if len(columns) == 1 else np.stack(columns, axis=1)).view(bits)
-        parts = [(space, mask, addresses)] if space != "generic" else row.unit.spaces(mask, addresses)
-        for part, active, there in parts:
+        for part, active, there in row.unit.spaces(space, mask, address(row)):
             row.unit.store(row, active, part, there, values)
 
     return step
@@ -129,10 +119,8 @@ def _atom(d: Instruction) -> Step | None:
 
     def step(row, mask):
         row.unit.begin(index)
-        addresses = address(row)
         values = [row.lanes(operand) for operand in operands]
-        parts = [(space, mask, addresses)] if space != "generic" else row.unit.spaces(mask, addresses)
-        for part, active, there in parts:
+        for part, active, there in row.unit.spaces(space, mask, address(row)):
             lanes, old = row.unit.atomic(row, active, part, there, operation, values)
             if returns:
                 row.views[target][lanes] = old

@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..memory.lanes import Mask
 from ..memory.tensors import MAP_BYTES
 from ..report import UnknownInstruction
-from ..row import Row
+from ..row import Mask, Row
 from . import arithmetic as am
 from .decoding import CONVERGENT, LANES, Instruction, Step, opcode
 from .transfers import SPACES, address_of
@@ -72,13 +71,13 @@ def _wgmma(d: Instruction) -> Step | None:
     if "fence" in d.flags:
         return None
     if "commit_group" in d.flags:
-        return lambda row, mask: row.products.commit(_active(row, mask))
+        return lambda row, mask: row.products.commit(np.any(row.active(mask), axis=1))
     if "wait_group" in d.flags:
         index, pending = d.index, int(d.operands[0], 0)
 
         def wait(row: Row, mask: Mask) -> None:
             row.unit.begin(index)
-            row.products.wait(_active(row, mask), pending)
+            row.products.wait(np.any(row.active(mask), axis=1), pending)
 
         return wait
     kind = d.types[-1] if d.types else ""
@@ -135,10 +134,6 @@ def _wgmma(d: Instruction) -> Step | None:
     return step
 
 
-def _active(row: Row, mask: Mask) -> np.ndarray:
-    return np.ones(row.size // 32, bool) if mask is True else mask.reshape(-1, 32).any(axis=1)
-
-
 def _numbers(words: np.ndarray, kind: str) -> np.ndarray:
     """The operands in raw registers, one or two each, as float32."""
     if kind == "tf32":
@@ -149,7 +144,7 @@ def _numbers(words: np.ndarray, kind: str) -> np.ndarray:
 
 def _whole_warps(row: Row, mask: Mask) -> np.ndarray:
     """The warps that execute a product; all their lanes must be active, and all warps of the warpgroup present."""
-    active = np.ones((row.size // 32, 32), bool) if mask is True else mask.reshape(-1, 32)
+    active = row.active(mask)
     warps = np.flatnonzero(active.any(axis=1))
     if not active[warps].all() or row.index // WARPS * WARPS + WARPS > row.warps:
         row.unit.found("divergent_warp", "", "warpgroup", row.threads[32 * warps[0]], len(warps))
@@ -193,20 +188,20 @@ def _fence(d: Instruction) -> Step | None:
             raise d.unknown("form")
 
         def of_map(row: Row, mask: Mask) -> None:
-            lanes = np.arange(row.size) if mask is True else np.flatnonzero(mask)
+            lanes = row.indices(mask)
             row.fenced_maps.update(zip(lanes.tolist(), address(row)[lanes].tolist()))
 
         return of_map
 
     def products(row: Row, mask: Mask) -> None:
         row.unit.begin(index)
-        row.unit.order.fence_proxy(row.threads if mask is True else row.threads[mask])
+        row.unit.order.fence_proxy(row.threads[row.indices(mask)])
 
     def blocks(row: Row, mask: Mask) -> None:
         row.unit.begin(index)
         messages = row.unit.order.messages
         assert messages is not None  # because the kernel has such a fence
-        messages.fence(row.threads if mask is True else row.threads[mask])
+        messages.fence(row.threads[row.indices(mask)])
 
     if {"proxy", "async"} <= d.flags and "global" not in d.flags:
         return products

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from ..memory.lanes import Mask
 from ..ptx.source import numpy_type
-from ..row import Row
+from ..row import Mask, Row
 from . import arithmetic as am
 from .decoding import BARRIER, BITWISE, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, LANES, Instruction, Step, opcode
 from .transfers import address_of
@@ -79,11 +78,6 @@ def _shfl(d: Instruction) -> Step | None:
     return general
 
 
-def _active(row: Row, mask: Mask) -> np.ndarray:
-    """bool[warps, 32]: the lanes that execute an instruction."""
-    return np.ones((row.size // 32, 32), bool) if mask is True else mask.reshape(-1, 32)
-
-
 def _ballot(bits: np.ndarray) -> np.ndarray:
     return np.packbits(bits, axis=1, bitorder="little").view(U32).reshape(-1)
 
@@ -96,7 +90,7 @@ def _vote(d: Instruction) -> Step | None:
     target = d.result(0, "u32" if mode == "ballot" else "pred")
 
     def step(row, mask):
-        active = _active(row, mask)
+        active = row.active(mask)
         value = row.lanes(slot).reshape(-1, 32) ^ negated
         if mode == "ballot":
             result = _ballot(value & active)
@@ -120,7 +114,7 @@ def _redux(d: Instruction) -> Step | None:
     neutral = {"min": info.max, "max": info.min, "and": np.array(-1, f"i{dtype.itemsize}").view(dtype)[()]}.get(name, 0)
 
     def step(row, mask):
-        value = np.where(_active(row, mask), row.lanes(slot).reshape(-1, 32), dtype.type(neutral))
+        value = np.where(row.active(mask), row.lanes(slot).reshape(-1, 32), dtype.type(neutral))
         np.copyto(row.views[target], ufunc.reduce(value, axis=1, dtype=dtype).repeat(32), where=mask)
 
     return step
@@ -161,7 +155,7 @@ def _mma(d: Instruction) -> Step | None:
         return _halves_of(slot, row, kind == "bf16")
 
     def step(row, mask):
-        active = _active(row, mask)
+        active = row.active(mask)
         some = active.any(axis=1)
         if not (active.all(axis=1) == some).all():
             row.unit.current = index
@@ -201,10 +195,10 @@ def _ldmatrix(d: Instruction) -> Step | None:
 
     def step(row, mask):
         row.unit.begin(index)
-        given = _active(row, mask) & giving
+        given = row.active(mask) & giving
         lanes, data, where = row.unit.load(row, given.reshape(-1), "shared", address(row), 16)
         rows = np.zeros((row.size, 8), np.uint16)
-        rows[lanes if lanes is not None else slice(None)] = data.view(np.uint16).reshape(-1, 8)[where]
+        rows[lanes] = data.view(np.uint16).reshape(-1, 8)[where]
         matrices = rows.reshape(-1, 32, 8)[:, : 8 * count].reshape(-1, count, 8, 8)
         if transposed:
             matrices = matrices.swapaxes(2, 3)
@@ -226,7 +220,7 @@ def _bar(d: Instruction) -> Step | None:
 
         def sync_warp(row, mask):
             row.unit.begin(index)
-            some = _active(row, mask).any(axis=1)
+            some = row.active(mask).any(axis=1)
             row.unit.order.sync_warps(row.threads[::32][some] >> 5)
 
         return sync_warp
