@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def views(launch: LaunchState, blocks: np.ndarray) -> Iterator[list]:
 def _special(launch: LaunchState, blocks: np.ndarray, warp: int) -> Callable[[str], np.ndarray]:
     lane = np.tile(np.arange(32), len(blocks))
     thread, block = 32 * warp + lane, blocks.repeat(32)
-    plain = {
+    plain: dict[str, Any] = {
         "%laneid": lane,
         "%warpid": warp,
         "%cluster_ctarank": block % launch.cluster,

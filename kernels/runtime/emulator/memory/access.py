@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -396,21 +395,15 @@ class MemoryUnit:
         return old != new
 
     def _put(
-        self,
-        space: str,
-        data: np.ndarray,
-        slots: np.ndarray,
-        offsets: np.ndarray,
-        values: np.ndarray,
-        threads: np.ndarray,
+        self, space: str, data: np.ndarray, slots: np.ndarray, values: np.ndarray, at: np.ndarray, threads: np.ndarray
     ) -> None:
-        """Store values; lanes race that store different ones in the same slot."""
+        """Store values; lanes race that store different ones in the same slot. `at` are the offsets for findings."""
         kind = np.dtype(f"u{values.dtype.itemsize}")
         bits = values.view(kind)
         table = data.view(kind).reshape(-1, *values.shape[1:])
         table[slots] = bits
         lost = (table[slots] != bits).reshape(len(slots), -1).any(axis=1)
-        self._found_where("race", space, offsets, threads, lost, np.full(len(slots), self.order.now << 32, I64))
+        self._found_where("race", space, at, threads, lost, np.full(len(slots), self.order.now << 32, I64))
 
     # --- atomics ------------------------------------------------------------------------------------
 

@@ -104,12 +104,14 @@ def _neg(d: Instruction) -> Step | None:
     return d.apply(np.negative if d.head == "neg" else np.abs, d.source(1))
 
 
+EXTREMA: dict[tuple[str, bool], Callable] = {
+    ("min", True): am.ptx_min, ("max", True): am.ptx_max, ("min", False): np.minimum, ("max", False): np.maximum,
+}  # fmt: skip
+
+
 @opcode("min max", "ftz")
 def _extremum(d: Instruction) -> Step | None:
-    functions: dict[str, Callable] = {"min": np.minimum, "max": np.maximum}
-    if d.is_float:
-        functions = {"min": am.ptx_min, "max": am.ptx_max}
-    return d.apply(functions[d.head], *d.sources(1, 2))
+    return d.apply(EXTREMA[d.head, d.is_float], *d.sources(1, 2))
 
 
 FUNCTIONS: dict[str, Callable] = {
