@@ -345,8 +345,8 @@ class Version:
     change: str
     parent: str | None
     baseline: str | None
-    iterations: int
     plan: Planner
+    iterations: int = 20
     ablation: bool = False
     beyond: bool = False
     variant_of: str | None = None
@@ -394,20 +394,12 @@ def register(
     change: str = "",
     parent: str | None = None,
     baseline: str | None = None,
-    iterations: int = 20,
-    ablation: bool = False,
-    beyond: bool = False,
-    variant_of: str | None = None,
-    control_of: str | None = None,
-    fast_math: bool = False,
     peer: bool = False,
-    compiled_embedding: bool = False,
-    whole_rows: bool = False,
-    scalar_loads: bool = False,
-    accurate_sines: bool = False,
-    wrong_output: Model | None = None,
+    **others: Any,
 ) -> Callable[[Planner], Planner]:
     """Register the decorated planner, a function of a problem or of a problem and a `target`, under its own name.
+
+    `others` are further fields of `Version`, with its defaults.
 
     `family` is by default the first word of the name, `source` what follows "Source: " in the module's docstring.
     `parent` is the version that it changes. `baseline` is the version that its source compares it with, often another.
@@ -427,6 +419,7 @@ def register(
 
     Raises:
         ValueError: the id is taken, or `parent` or `baseline` is not registered yet.
+        TypeError: `Version` has no such field.
     """
 
     def decorate(plan: Planner) -> Planner:
@@ -441,9 +434,8 @@ def register(
         documented = " ".join((sys.modules[plan.__module__].__doc__ or "").rpartition("Source: ")[2].split())
         where = source or documented.removesuffix(".")
         VERSIONS[name] = Version(
-            name, family or name.partition("_")[0], title, where, inspect.cleandoc(change), parent, baseline,
-            iterations, plan, ablation, beyond, variant_of, control_of, fast_math, peer, compiled_embedding, whole_rows,
-            scalar_loads, accurate_sines, wrong_output,
+            name, family or name.partition("_")[0], title, where, inspect.cleandoc(change), parent, baseline, plan,
+            is_peer=peer, **others,
         )  # fmt: skip
         return plan
 

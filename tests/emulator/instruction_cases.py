@@ -207,6 +207,16 @@ def zeros_ordered(pick: Callable) -> Callable:
     return reference
 
 
+def of_magnitudes(pick: Callable) -> Callable:
+    """The sign is that of the product, that of a NaN counts too; a NaN gives way to a number."""
+
+    def reference(a, b):
+        size = pick(np.abs(a), np.abs(b))
+        return np.where((a.view(U32) ^ b.view(U32)) >> np.uint32(31) == 1, -size, size)
+
+    return reference
+
+
 def insert(a: int, b: int, packed: int) -> int:
     position, length = packed & 255, packed >> 8 & 255
     for i in range(min(length, max(32 - position, 0))):
@@ -318,10 +328,12 @@ def arithmetic() -> list[Case]:
         Case("abs.f32", floats(1), np.abs, F32),
         Case("min.f32", floats(2), zeros_ordered(np.fmin), F32),
         Case("max.f32", floats(2), zeros_ordered(np.fmax), F32),
+        *(Case(f"{name}.xorsign.abs.f32", floats(2), of_magnitudes(pick), F32)
+          for name, pick in (("min", np.fmin), ("max", np.fmax))),
         Case("add.rn.f16", halves(2), on_halves(np.add), U16),
         Case("mul.rn.f16", halves(2), on_halves(np.multiply), U16),
         Case("fma.rn.f16", halves(3), on_halves(lambda a, b, c: a * b + c), U16),
-    ]
+    ]  # fmt: skip
 
 
 def approximations() -> list[Case]:

@@ -109,9 +109,23 @@ EXTREMA: dict[tuple[str, bool], Callable] = {
 }  # fmt: skip
 
 
-@opcode("min max", "ftz")
+def _xorsign(function: Callable) -> Callable:
+    """`function` of the magnitudes, with the product of the signs of both operands."""
+
+    def signed(a, b):
+        return np.copysign(function(np.abs(a), np.abs(b)), np.where(np.signbit(a) ^ np.signbit(b), F32(-1), F32(1)))
+
+    return signed
+
+
+@opcode("min max", "ftz xorsign abs")
 def _extremum(d: Instruction) -> Step | None:
-    return d.apply(EXTREMA[d.head, d.is_float], *d.sources(1, 2))
+    function = EXTREMA[d.head, d.is_float]
+    if d.flags & {"xorsign", "abs"}:
+        if not {"xorsign", "abs"} <= d.flags or d.type != "f32":
+            raise d.unknown("xorsign and abs come together, for f32")
+        function = _xorsign(function)
+    return d.apply(function, *d.sources(1, 2))
 
 
 FUNCTIONS: dict[str, Callable] = {
@@ -131,7 +145,7 @@ def _function(d: Instruction) -> Step | None:
     return d.apply(am.in_float64(function), d.source(1))
 
 
-INTEGER = {**BITWISE, "not": np.invert, "rem": am.remainder_int, "prmt": am.permute_bytes}
+INTEGER: dict[str, Callable] = {**BITWISE, "not": np.invert, "rem": am.remainder_int, "prmt": am.permute_bytes}
 
 
 @opcode(" ".join(INTEGER))
