@@ -64,9 +64,6 @@ def chapters() -> list[str]:
     return [Path(page).name for page in contents() if page.startswith(f"{CHAPTERS}/")]
 
 
-# ---------------------------------------------------------------- what Jupyter Book takes
-
-
 def execute_all(e: Evidence, source: Path) -> None:
     """Execute the chapters and write the pages of the versions; figures are drawn on the way. Raises: BuildError."""
     e.record.read()
@@ -126,9 +123,6 @@ def stage(e: Evidence, source: Path) -> None:
     for name in (TOC, *KEPT, *written):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
         copy(ROOT / name, source / name)
-
-
-# ---------------------------------------------------------------- the book
 
 
 def verify(e: Evidence, strict: bool) -> None:

@@ -97,9 +97,6 @@ def _text(value: Any) -> str:
     return escape(f"{value:.0f}" if isinstance(value, float) else str(value))
 
 
-# ---------------------------------------------------------------- speedups
-
-
 def pairs() -> list[tuple[str, str]]:
     """The versions that the documents tell of, over their baselines and over others that a speedup is published for."""
     told = published.load()
@@ -157,9 +154,6 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     return Table(("version", "head dim", "load", *names), rows, names, caption, source=source_of(cards))
 
 
-# ---------------------------------------------------------------- claims and findings
-
-
 def verdicts(cards: Sequence[Evidence]) -> pd.DataFrame:
     """The verdict of each claim on each card, a row a claim and a column a card. Raises: DataError."""
     given = {
@@ -211,9 +205,6 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             rows.append((f"<span class='reference-card'>{sentence}</span>", *cells))
     caption = f"Findings that differ on one of these cards: {len(rows) or 'none'}."
     return Table(("finding", *named(cards)), rows, caption=caption, source=DECIDED)
-
-
-# ---------------------------------------------------------------- the command
 
 
 def main(arguments: list[str] | None = None) -> int:

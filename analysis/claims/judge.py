@@ -28,9 +28,6 @@ def claims() -> list[Claim]:
     return sorted(CLAIMS.values(), key=lambda claim: claim.id)
 
 
-# ---------------------------------------------------------------- one place
-
-
 def _asked(test: Test, bounds: Sequence[float]) -> str:
     """What the measured value must be."""
     if test.rule == "direction":
@@ -69,9 +66,6 @@ def judge(test: Test, place: Place, condition: str) -> Row:
 
 def _places(tests: Iterable[Test], condition: str) -> list[tuple[Place, Row]]:
     return [(place, judge(test, place, condition)) for test in tests for place in test.places]
-
-
-# ---------------------------------------------------------------- a headline under a condition
 
 
 def _under(condition: str, tests: Sequence[Test]) -> list[Row]:
@@ -115,9 +109,6 @@ def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
         given.append(rule.across(words, [condition for condition, found in under.items() if _may_be_reproduced(found)]))
     head = {"claim_id": claim.id, "kind": claim.kind, "verdict": rule.together(given)}
     return [{**head, **row} for row in rows]
-
-
-# ---------------------------------------------------------------- all claims of a card
 
 
 def verdicts(e: Evidence, chosen: Sequence[Claim] | None = None) -> list[Row]:

@@ -95,9 +95,6 @@ JUDGED = {name: CONDITIONS[name] for name in ("as timed", DEVICE, MATCHED)}  # t
 SIDES = ((REPRODUCED, SAME_DIRECTION), (A_DIFFERENCE, OPPOSITE, NO_DIFFERENCE), (SUPPORTED,), (REFUTED, NOT_SUPPORTED))
 
 
-# ---------------------------------------------------------------- one place
-
-
 def compare(low: float, high: float, measured: Estimate) -> str:
     """How a measured ratio stands to a published one, or to the range [low, high] that was published: see above."""
     if not measured.known:
@@ -173,9 +170,6 @@ def explain(outcome: str, effects: Iterable[str], exact: bool) -> str:
     if (exact and outcome == REFUTED) or not effects or effects == {HOLDS}:
         return outcome
     return NOT_SUPPORTED if REFUTED in effects else UNDECIDED
-
-
-# ---------------------------------------------------------------- a claim
 
 
 def verdict(kind: str, outcomes: Sequence[str]) -> str:

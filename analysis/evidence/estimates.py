@@ -206,9 +206,6 @@ def maximum(*values: Numbers) -> Numbers:
     return functools.reduce(lambda left, right: left._with(np.maximum, right), values)
 
 
-# ---------------------------------------------------------------- comparisons
-
-
 @dataclass(frozen=True)
 class Comparison:
     """How numbers compare with a bound: whether all of their values lie beyond it, whether all intervals do, and
@@ -237,9 +234,6 @@ def every(*comparisons: Comparison) -> Comparison:
         return False if False in found else None if None in found or not found else True
 
     return Comparison(*(joint([getattr(c, name) for c in comparisons]) for name in ("values", "intervals", "possible")))
-
-
-# ---------------------------------------------------------------- by head dim or problem
 
 
 class Estimates(Arithmetic, dict[Key, Estimate]):
@@ -324,8 +318,6 @@ class Estimates(Arithmetic, dict[Key, Estimate]):
         """Whether each value is within a share of another, such as of what is published."""
         ratio = self / other
         return every(ratio > 1 - share, ratio < 1 + share)
-
-    # ------------------------------------------------------------ text
 
     def __format__(self, spec: str) -> str:
         """The range of the values with their unit, "0.75–0.95×"; why there is none where there is none.

@@ -89,8 +89,6 @@ class Study:
         """Of the versions that there are, those whose code has changed since."""
         return sorted({version for version, _ in self._stale if version in VERSIONS})
 
-    # ------------------------------------------------------------ versions and problems
-
     def problems(self, family: str) -> list[Problem]:
         """Measured problems of a family by head dim."""
         found = {problem for _, problem in self._checked if problem.family == family}
@@ -118,8 +116,6 @@ class Study:
         by_version = self.checks.groupby("version", sort=False)
         return {name: set(rows.loc[rows["status"] != "unsupported", "problem"]) for name, rows in by_version}
 
-    # ------------------------------------------------------------ times
-
     def medians(self, version: str, problem: Problem, timer: str) -> np.ndarray:
         """Median microseconds by process, NaN of one that has none; of all runs of a card as many."""
         return self._timed.get((version, problem, timer), np.full(self.most, np.nan))
@@ -132,8 +128,6 @@ class Study:
             found[key] = np.full(self.most, np.nan)
             found[key][frame["process"].to_numpy()[at] - 1] = frame["median_us"].to_numpy()[at]
         return found
-
-    # ------------------------------------------------------------ checks
 
     @functools.cached_property
     def _checked(self) -> dict[tuple[str, Problem], list[dict[str, Any]]]:

@@ -117,9 +117,6 @@ def _pictures(
     )
 
 
-# ---------------------------------------------------------------- a picture
-
-
 def _picture(axis: Axes, left: float, low: float, words: str, steps: Sequence[Stage | None], verb: str) -> None:
     """Global memory, launches and waits of one call."""
     write(axis, left, low + HIGH - 0.12, words, ha="left", fontsize=8, fontweight="bold")

@@ -84,9 +84,6 @@ class Plot:
         return bool(self.figure.get_figwidth() < WIDTH)
 
 
-# ---------------------------------------------------------------- drawing
-
-
 @contextmanager
 def canvas(
     title: str, rows: int = 1, columns: int = 1, height: float = 3.6, width: float = WIDTH, **axes: Any

@@ -47,9 +47,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-# ---------------------------------------------------------------- reading
-
-
 def _parse(path: Path, column: Column, text: str) -> Any:
     if text == "" and column.optional:
         return (None,) * len(PROBLEM_COLUMNS) if column.kind == "problem" else None
@@ -104,9 +101,6 @@ def read_table(path: Path, table: str) -> pd.DataFrame:
 def read_records(path: Path, table: str) -> list[Row]:
     """The rows of a CSV, None where a cell is empty; none of no file. Raises: as `read_rows`."""
     return read_rows(path, table) if path.exists() else []
-
-
-# ---------------------------------------------------------------- writing
 
 
 def _format(value: Any) -> str:
@@ -210,9 +204,6 @@ def load_json(path: Path) -> dict[str, Any]:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Raises: as `replace_file`."""
     replace_file(path, (json.dumps(content, indent=2) + "\n").encode())
-
-
-# ---------------------------------------------------------------- cards
 
 
 def known_gpus() -> list[str]:

@@ -33,9 +33,6 @@ TABLES = ("runs", "checks", "timings", "op", "op_problems", "shapes", *STATES)
 LOCK = ".lock"
 
 
-# ---------------------------------------------------------------- reading
-
-
 def folders(card: Path) -> list[Path]:
     """The run folders of a card, from the first to the last start."""
     return sorted(path.parent for path in card.glob(f"*/{ABOUT}"))
@@ -95,9 +92,6 @@ def records(gpu: str | Path, table: str) -> list[Row]:
 def rows(gpu: str | Path, table: str) -> pd.DataFrame:
     """`records` as a frame. Raises: DataError."""
     return pd.DataFrame(records(gpu, table), columns=[column.name for column in SCHEMAS[table]])
-
-
-# ---------------------------------------------------------------- writing
 
 
 class Run:

@@ -104,9 +104,6 @@ class Missing:
         return f"*Not measured here{f': `{self.command}`' if self.command else ''}.*"
 
 
-# ---------------------------------------------------------------- versions and problems
-
-
 def family_title(family: str) -> str:
     return FAMILIES.get(family, family.capitalize())
 
@@ -153,9 +150,6 @@ def link(version: str, text: str = "") -> str:
     return f"<a href='../versions/{address(version)}'>{text or code(version)}</a>"
 
 
-# ---------------------------------------------------------------- words and marks
-
-
 def lines(*parts: str) -> str:
     """What there is of some parts, below each other."""
     return "<br>".join(part for part in parts if part)
@@ -185,9 +179,6 @@ def status(found: Any) -> str:
         return small(NOT_MEASURED)
     why = f" title='{escape(found.reason, quote=True)}'" if found.reason and found.word not in RAN else ""
     return f"<span class='status {found.word}'{why}>{found.word}</span>"
-
-
-# ---------------------------------------------------------------- numbers
 
 
 def why_none(one: Estimate) -> Known:

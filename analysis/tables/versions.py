@@ -85,9 +85,6 @@ def shape(problem: Problem) -> str:
     return f"{problem.hdim} {small(rest + f' {problem.table} table' * (problem.table != 'computed'))}"
 
 
-# ---------------------------------------------------------------- measured
-
-
 def times(e: Evidence, version: Version) -> list[tuple[str, Table]]:
     """Words and a table of times and ratios by shape for each study."""
     tables = []
@@ -185,9 +182,6 @@ def hazards(e: Evidence, version: Version) -> Table:
     )
 
 
-# ---------------------------------------------------------------- planned, compiled and counted
-
-
 def resources(e: Evidence, version: Version) -> Table | str:
     """What the compiler reports for every target; shapes with the same answer share a row."""
     groups = e.record.resources.get(version.id)
@@ -266,9 +260,6 @@ def _grid(
             value, other = values.get(counter, 0.0), others.get(problem, {}).get(counter, 0.0)
             cells.append(lines(number(value / divisor), small(f"{value / other:.3g}×") if other else ""))
         yield (label, *cells)
-
-
-# ---------------------------------------------------------------- all versions
 
 
 def overview(e: Evidence, family: str) -> Table:
