@@ -62,16 +62,14 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def to_html(plot: Plot, where: Path) -> str:
-    """The saved figure in a frame, its title above it as text; on a phone a wide one scrolls below its title."""
+    """The saved figure, its title above it as text."""
     image = base64.b64encode(_without_title(plot, (where / f"{plot.id}.svg").read_text(encoding="utf-8")).encode())
     anchor = f"figure-{plot.id}"
     links = [f"<a href='{PUBLISHED_AT}/{plot.id}.{suffix}'>{suffix.upper()}</a>" for suffix in (*FORMATS, "csv")]
     files = f"{', '.join(links)}; drawn by {citing.to_file(plot.script)} at commit {citing.this_commit()}"
     return (
-        f"<figure class='evidence{' narrow' * plot.narrow}' id='{anchor}'>"
-        f"<p class='figure-title'>{escape(plot.title)}</p>"
-        f"<div class='frame' tabindex='0' role='group' aria-label='{escape(plot.title, quote=True)}'>"
-        f"<img src='data:image/svg+xml;base64,{image.decode()}' alt='{escape(plot.alt, quote=True)}'></div>"
+        f"<figure class='evidence' id='{anchor}'><p class='figure-title'>{escape(plot.title)}</p>"
+        f"<img src='data:image/svg+xml;base64,{image.decode()}' alt='{escape(plot.alt, quote=True)}'>"
         f"<figcaption>{escape(plot.caption)} {citing.permalink(anchor)}</figcaption>"
         f"{citing.block(anchor, plot.title, plot.source, files, f'book/figures/{plot.id}.svg')}</figure>"
     )

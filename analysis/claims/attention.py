@@ -180,18 +180,9 @@ def a16(e: Evidence) -> Tests:
 def a17(e: Evidence) -> Tests:
     """Tensor cores help only with matrices of 1024 x 1024 and more, data in FP16 and work bound by compute; here
     neither they nor any trick of computing helps, only less memory traffic."""
-    yield speed(
-        e, "attention_two_pass_mma", TWO_PASS, DIMS, study="ablation", most=1.1, part="tensor cores do not help"
-    )
-    yield speed(
-        e,
-        "attention_two_pass_all_warps",
-        TWO_PASS,
-        DIMS,
-        study="ablation",
-        most=1.1,
-        part="nor does any trick of computing",
-    )
+    tricks = {"mma": "tensor cores do not help", "all_warps": "nor does any trick of computing"}
+    for name, part in tricks.items():
+        yield speed(e, f"attention_two_pass_{name}", TWO_PASS, DIMS, study="ablation", most=1.1, part=part)
 
 
 @universal

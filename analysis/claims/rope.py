@@ -5,7 +5,8 @@ from .claim import Tests, cause, closes, count, faster, headline, number, slower
 from .measures import FIXED, SEPARATE, busiest_memory_percent, over
 
 DIMS = (128, 512, 2048)  # head dims that a time is printed for
-DECODING = (  # heads, queries, keys and rotated dims
+SIZES = ("heads", "seq_q", "seq_k", "rotary_dim")
+DECODING = (  # of these sizes
     (1, 1, 4096, 128), (8, 1, 4096, 32), (32, 1, 1024, 128), (32, 1, 4096, 128), (32, 1, 4096, 64), (16, 4, 2048, 128),
 )  # fmt: skip
 
@@ -292,18 +293,10 @@ def c28(e: Evidence) -> Tests:
     yield headline(
         "Q alone fused over separate embeddings, both on V8's core",
         {
-            f"{heads} heads, {seq_q} queries, {seq_k} keys, {rotated} dims rotated": e.speedup(
-                "rope_hybrid_v8",
-                "rope_separate_v8",
-                study="map",
-                hdim=128,
-                heads=heads,
-                kv_heads=heads,
-                seq_q=seq_q,
-                seq_k=seq_k,
-                rotary_dim=rotated,
+            "{} heads, {} queries, {} keys, {} dims rotated".format(*shape): e.speedup(
+                "rope_hybrid_v8", "rope_separate_v8", "map", hdim=128, kv_heads=shape[0], **dict(zip(SIZES, shape))
             )
-            for heads, seq_q, seq_k, rotated in DECODING
+            for shape in DECODING
         },
         direction="faster",
     )

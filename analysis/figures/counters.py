@@ -11,7 +11,7 @@ from ..evidence import Evidence
 from ..evidence.origin import counters_of
 from ..measure.studies import MAIN, STALLS
 from ..tables.table import Missing, family_title, short
-from .style import NARROW, PALETTE, Plot, canvas, legend
+from .style import PALETTE, Plot, canvas, legend
 
 BARRIER = "other warps at a barrier"
 WAITS = {  # the reasons for which a warp does not issue, under headings; a GPU may lack some
@@ -46,7 +46,7 @@ def warp_waits(e: Evidence) -> Plot | Missing:
     sizes = [len(wide.loc[family]) for family in families]
     most = int((wide.idxmax(axis="columns") == BARRIER).sum())
     title, height = f"In {most} of {len(wide)} versions warps wait most at a barrier", 2.9 + 0.17 * len(wide)
-    with canvas(title, len(families), height=height, width=NARROW, sharex=True, height_ratios=sizes) as (figure, axes):
+    with canvas(title, len(families), height=height, sharex=True, height_ratios=sizes) as (figure, axes):
         for axis, family in zip(axes, families):
             bars = wide.loc[family]
             left = pd.Series(0.0, index=bars.index)

@@ -13,7 +13,7 @@ from ..findings.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..measure.studies import FLASHINFER, LONGEST, SWEPT
 from ..models.fusion import right
 from ..tables.table import Missing
-from .style import NARROW, PALETTE, Plot, canvas, legend, log_ticks
+from .style import PALETTE, Plot, canvas, legend, log_ticks
 
 DTYPES = ("float32", "float16")
 
@@ -75,7 +75,7 @@ def decode_time(e: Evidence) -> Plot | Missing:
     size = frame["dtype"].map({"float32": 4, "float16": 2})
     frame["reading_us"] = ceilings["empty_kernel_us"] + 2 * size * 8 * 128 * frame["keys"] / ceilings["read_gb_s"] / 1e3
     title = "Rotating raw keys is nearly free in float32, cheap in float16"
-    with canvas(title, rows=3, height=7, width=NARROW, sharex=True, height_ratios=(3, 4, 2)) as (figure, axes):
+    with canvas(title, rows=3, height=7, sharex=True, height_ratios=(3, 4, 2)) as (figure, axes):
         for axis, dtype in zip(axes, DTYPES):
             mine = frame[frame["dtype"] == dtype]
             axis.axhline(1, color="0.5", ls="--", lw=1.5)
@@ -134,7 +134,7 @@ def decode_error(e: Evidence) -> Plot | Missing:
     if frame.empty:
         return Missing.study(STUDY)
     title = "Angles in float32 drift with the position; ours do not"
-    with canvas(title, height=3.9, width=NARROW) as (figure, (axis,)):
+    with canvas(title, height=3.9) as (figure, (axis,)):
         for (series, points), marker in zip(frame.groupby("series", sort=False), "ososv"):
             half, color = series.endswith("16"), {"ours": 0, "FlashInfer": 3}.get(series.partition(",")[0], 1)
             look = {"color": PALETTE[color], "ls": ":" if half else "-", "mfc": "w" if half else None}

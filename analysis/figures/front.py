@@ -4,14 +4,13 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
 from ..evidence import Evidence
 from ..evidence.origin import measured, published_on
 from ..measure.studies import MAIN
 from ..record import published
 from ..record.text import factor
-from .style import NARROW, PALETTE, Plot, canvas, log_ticks
+from .style import PALETTE, Plot, canvas, key, log_ticks
 
 SEPARATE, FULL = "rope_separate", "rope_v8"
 ROWS = (  # in words, the version, and the baselines of what was published, where it was, and measured
@@ -44,7 +43,7 @@ def fusing(e: Evidence) -> Plot:
         "measured": f"measured, {e.card.removeprefix('NVIDIA ')}",
     }
     values = frame[list(LOOKS)].stack().dropna().tolist()
-    with canvas("", width=NARROW, height=1.85) as (figure, (axis,)):
+    with canvas("", height=1.85) as (figure, (axis,)):
         log_ticks(axis, "x", min(values), max(values), "×")
         axis.set_xlim(min(0.25, min(values) / 1.6), 1.6 * max(values))
         axis.axvline(1, color="0.2", lw=1, zorder=3)
@@ -56,11 +55,7 @@ def fusing(e: Evidence) -> Plot:
         axis.set_yticks(range(len(frame)), frame["compared"], fontsize=8)
         axis.set_ylim(len(frame) - 0.6, -0.5)
         axis.set_xlabel("speedup over separate kernels (above 1: faster)", loc="right", fontsize=8)
-        handles = [Patch(label=labels[name], **look) for name, look in LOOKS.items()]
-        figure.legend(
-            handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=8, handlelength=1.4,
-            handletextpad=0.5, columnspacing=1.2,
-        )  # fmt: skip
+        key(figure, {labels[name]: look for name, look in LOOKS.items()})
     return Plot(
         "front",
         figure,

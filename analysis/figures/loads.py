@@ -8,7 +8,7 @@ from ..findings.common import printed
 from ..findings.loads import FLOAT4, PRINTED, SCALAR, V5, own
 from ..record import published
 from ..record.text import factor
-from .style import NARROW, PALETTE, Plot, canvas
+from .style import PALETTE, Plot, canvas
 
 LOOKS = {
     SCALAR: ("over kernels that load one float", {"facecolor": "white", "edgecolor": PALETTE[0], "hatch": "////"}),
@@ -32,7 +32,7 @@ def loads(e: Evidence) -> Plot:
     ]
     frame = pd.DataFrame(rows, columns=["panel", "hdim", "baseline", "speedup"])
     title = "The 2x vanishes against float4 loads"
-    with canvas(title, 2, height=4.4, width=NARROW, sharex=True, sharey=True) as (figure, axes):
+    with canvas(title, 2, height=4.4, sharex=True, sharey=True) as (figure, axes):
         for axis, panel in zip(axes, panels):
             mine = frame[frame["panel"] == panel]
             for place, (over, (label, look)) in enumerate(LOOKS.items()):

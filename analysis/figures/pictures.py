@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
-from matplotlib.patches import Patch
 
 from ..evidence import Evidence
 from ..evidence.origin import Source, computed
 from ..measure.studies import MAIN, matched
 from ..models.waves import SEPARATE, V7, held
 from ..tables.table import Missing
-from .style import NARROW, PALETTE, Plot, canvas
+from .style import PALETTE, Plot, canvas, key
 
 DARK, LIGHT, LATE, NONE = PALETTE[0], "#cfe0ee", PALETTE[1], "0.93"
 FREE: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.45", "hatch": "///", "lw": 0.8}
@@ -60,7 +59,7 @@ def blocks(e: Evidence) -> Plot | Missing:
     ]
     frame = pd.DataFrame(rows, columns=["kernel", "wave", "blocks", "places"])
     title = "A few blocks too many cost a second wave"
-    with canvas(title, 1, 2, height=2.9, width=NARROW, sharey=True) as (figure, axes):
+    with canvas(title, 1, 2, height=2.9, sharey=True) as (figure, axes):
         for axis, (words, mine) in zip(axes, frame.groupby("kernel", sort=False)):
             axis.bar(mine["wave"], mine["places"].where(mine["blocks"] > 0), 0.94, **FREE)
             axis.bar(mine["wave"], mine["blocks"], 0.94, color=[LATE if wave else DARK for wave in mine["wave"]])
@@ -73,10 +72,7 @@ def blocks(e: Evidence) -> Plot | Missing:
             axis.grid(visible=False)
         axes[0].set_ylabel("blocks on the card")
         axes[0].set_xlabel("wave, one after the other", loc="left")
-        patches = [Patch(color=DARK, label="starts at once"), Patch(color=LATE, label="has to wait"),
-                   Patch(**FREE, label="free place")]  # fmt: skip
-        figure.legend(handles=patches, loc="outside lower left", ncols=3, frameon=False, fontsize=8.5,
-                      handlelength=1.2, columnspacing=1)  # fmt: skip
+        key(figure, {"starts at once": {"color": DARK}, "has to wait": {"color": LATE}, "free place": FREE})
     return Plot(
         "blocks", figure,
         f"The {count} blocks of attention with {load.heads} heads at head dim {MAIN.hdim}. The card has places for "
@@ -110,7 +106,7 @@ def warps() -> Plot:
     rows = [(warp, warp < 2, "block's" if not warp else "own" if warp < 2 else "−∞") for warp in range(8)]
     frame = pd.DataFrame(rows, columns=["warp", "has_keys", "maximum"])
     frame["writes"] = frame["has_keys"].map({True: "finite", False: "NaN"})
-    with canvas("Six of eight warps write NaN", height=1.9, width=NARROW) as (figure, (axis,)):
+    with canvas("Six of eight warps write NaN", height=1.9) as (figure, (axis,)):
         for warp, keys, *words in frame.itertuples(index=False):
             for row, text in enumerate(("32" if keys else "0", *words)):
                 colour = LIGHT if keys else LATE if row == 2 else NONE
@@ -137,7 +133,7 @@ def _draw(
     frame = pd.DataFrame(span for span in spans if span.length)
     panels = list(dict.fromkeys(frame["panel"]))
     across, down = axes
-    with canvas(title, len(panels) // columns, columns, height=height, width=NARROW, sharey=True) as (figure, parts):
+    with canvas(title, len(panels) // columns, columns, height=height, sharey=True) as (figure, parts):
         for axis, panel in zip(parts, panels):
             mine = frame[frame["panel"] == panel]
             colours = [kinds[kind] for kind in mine["kind"]]
@@ -147,8 +143,6 @@ def _draw(
             axis.set_title(panel, loc="left", fontsize=9)
         parts[-columns].set_xlabel(across, loc="left", fontsize=8.5)
         parts[-columns].set_ylabel(down, fontsize=8.5)
-        patches = [Patch(color=colour, label=kind) for kind, colour in kinds.items()]
-        figure.legend(handles=patches, loc="outside lower left", ncols=3, frameon=False, fontsize=8.5,
-                      handlelength=1.2, columnspacing=1)  # fmt: skip
+        key(figure, {kind: {"color": colour} for kind, colour in kinds.items()})
     alt = f"Cells by {across} and {down}, in panels: {'; '.join(panels)}. Their colours: {', '.join(kinds)}."
     return Plot(id, figure, caption, alt, frame, source)

@@ -2,7 +2,7 @@
 
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from ..evidence import Evidence
@@ -33,10 +34,9 @@ STYLE: dict[Any, Any] = {
     "axes.grid.axis": "y",
     "grid.color": "0.9",
 }
-NARROW = 4.0  # inches: a figure of the story, read on a phone without scrolling
-WIDTH = 7.2  # inches: of the column of a page, so that text in a figure is as large as text beside it
+WIDTH = 4.0  # inches: read on a phone without scrolling
 TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
-TITLE_COLUMNS, SOURCE_COLUMNS = 62, 96  # characters of a line
+TITLE_COLUMNS, SOURCE_COLUMNS = 34, 53  # characters of a line
 REFERENCE_CARD = Evidence.load(DATA / "measured" / REFERENCE).card  # titles are true of it
 
 
@@ -78,19 +78,12 @@ class Plot:
         """The height of the title at the top of the image."""
         return _below_title(self.figure.get_suptitle()) * 72 if self.figure.get_suptitle() else 0.0
 
-    @property
-    def narrow(self) -> bool:
-        """Whether it fits a phone as it is."""
-        return bool(self.figure.get_figwidth() < WIDTH)
-
 
 @contextmanager
-def canvas(
-    title: str, rows: int = 1, columns: int = 1, height: float = 3.6, width: float = WIDTH, **axes: Any
-) -> Iterator[tuple[Figure, list]]:
+def canvas(title: str, rows: int = 1, columns: int = 1, *, height: float, **axes: Any) -> Iterator[tuple[Figure, list]]:
     """A figure in the book's style whose title, at the left, is its message, in twelve words or fewer."""
     with sns.axes_style("whitegrid"), mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, **axes)
         _head(figure, title, "")
         yield figure, [axis for row in grid for axis in row]
@@ -106,9 +99,8 @@ def _head(figure: Figure, title: str, source: str) -> None:
     """Write the title and, small below it, the source, and leave them the room that they take."""
     if not title:
         return
-    height, share = figure.get_figheight(), figure.get_figwidth() / WIDTH
-    titles = textwrap.wrap(title, round(share * TITLE_COLUMNS))
-    sources = textwrap.wrap(source[:1].upper() + source[1:], round(share * SOURCE_COLUMNS))
+    height, titles = figure.get_figheight(), textwrap.wrap(title, TITLE_COLUMNS)
+    sources = textwrap.wrap(source[:1].upper() + source[1:], SOURCE_COLUMNS)
     below = _below_title("\n".join(titles))
     bottom = below + len(sources) * SOURCE_SIZE * 1.3 / 72 + 0.08
     place: dict[str, Any] = {"x": 0.01, "ha": "left", "va": "top"}
@@ -131,9 +123,18 @@ def log_ticks(axes: Axes, which: Literal["x", "y"], low: float, high: float, uni
     axis.set_minor_locator(NullLocator())
 
 
-def legend(figure: Figure, axes: Sequence[Axes], columns: int = 2, size: float = 9) -> None:
+def legend(figure: Figure, axes: Sequence[Axes], size: float) -> None:
+    """Below the figure, each label of some axes once."""
     found = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
     figure.legend(
-        found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.4,
+        found.values(), found.keys(), loc="outside lower center", ncols=2, frameon=False, handletextpad=0.4,
         columnspacing=1, fontsize=size,
+    )  # fmt: skip
+
+
+def key(figure: Figure, looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Below the figure, what its areas mean: how each looks, by its label."""
+    figure.legend(
+        handles=[Patch(label=label, **look) for label, look in looks.items()], loc="outside lower left", ncols=3,
+        frameon=False, fontsize=8, handlelength=1.2, handletextpad=0.5, columnspacing=1,
     )  # fmt: skip

@@ -6,7 +6,7 @@ from ..evidence import Evidence
 from ..evidence.origin import measured
 from ..findings.tensor_cores import REPORT
 from ..tables.table import Missing
-from .style import NARROW, PALETTE, Plot, canvas, log_ticks
+from .style import PALETTE, Plot, canvas, log_ticks
 
 STUDY = "half_prompts"
 RUNGS = (  # in words, version
@@ -28,7 +28,7 @@ def tensor_cores(e: Evidence) -> Plot | Missing:
     if not rows:
         return Missing.study(STUDY)
     frame = pd.DataFrame(rows, columns=["rung", "version", "us", "low", "high"])
-    with canvas("Two steps bring nearly all of the gain", width=NARROW, height=3.2) as (figure, (axis,)):
+    with canvas("Two steps bring nearly all of the gain", height=3.2) as (figure, (axis,)):
         colors = [PALETTE[0] if name.startswith("fp16") else "0.6" for name in frame["version"]]
         axis.barh(range(len(frame)), frame["us"], 0.7, color=colors)
         for place, us in enumerate(frame["us"]):

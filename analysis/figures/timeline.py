@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
 from kernels import VERSIONS, Problem
 from kernels.version import Launch
@@ -13,7 +12,7 @@ from ..evidence import Evidence
 from ..evidence.origin import computed, counters_of, measured
 from ..measure.studies import SOURCE_TIMER
 from ..tables.table import Missing
-from .style import NARROW, PALETTE, Plot, canvas
+from .style import PALETTE, Plot, canvas, key
 
 PAIR = {"separate": "rope_separate", "hybrid V7": "rope_v7"}
 CLOCKS = {SOURCE_TIMER: "the authors' clock", "device_warm": "the GPU alone"}
@@ -35,14 +34,13 @@ def timeline(e: Evidence) -> Plot | Missing:
     if not drawn:
         return Missing.study("log")
     title = "V7 saves a wait, but no GPU time"
-    with canvas(title, len(drawn), height=0.8 + 1.9 * len(drawn), width=NARROW) as (figure, axes):
+    with canvas(title, len(drawn), height=0.8 + 1.9 * len(drawn)) as (figure, axes):
         for axis, hdim in zip(axes, drawn):
             _draw(axis, frame[frame["hdim"] == hdim])
             axis.set_title(f"head dim {hdim}", loc="left", fontweight="bold", fontsize=9)
         axes[-1].set_xlabel("µs of one call", loc="left")
-        drawn_parts = [word for word in COLORS if frame["what"].str.startswith(word).any()]
-        patches = [Patch(color=COLORS[word], label=WORDS.get(word, word)) for word in drawn_parts]
-        figure.legend(handles=patches, loc="outside lower left", ncols=3, frameon=False, fontsize=8.5)
+        parts = [word for word in COLORS if frame["what"].str.startswith(word).any()]
+        key(figure, {WORDS.get(word, word): {"color": COLORS[word]} for word in parts})
     return Plot(
         "timeline",
         figure,

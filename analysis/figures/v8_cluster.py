@@ -13,7 +13,7 @@ from kernels.limits import EMULATED_TARGET, capability
 from ..evidence import Evidence
 from ..evidence.origin import computed
 from ..measure.studies import MAIN
-from .style import NARROW, PALETTE, Plot, canvas
+from .style import PALETTE, Plot, canvas
 
 SHOWN = 4  # slices that are drawn of a head dim
 INK, SOFT = "0.15", "0.4"
@@ -47,7 +47,7 @@ def v8_idea(e: Evidence) -> Plot:
     target = e.target if capability(e.target) >= CLUSTERS_SINCE else EMULATED_TARGET
     shape, problem = VERSIONS["rope_v8"](MAIN, target).launches[-1].shape, MAIN
     title = f"{shape.cluster} blocks share {shape.queries} queries"
-    with canvas(title, height=4.9, width=NARROW) as (figure, (axis,)):
+    with canvas(title, height=4.9) as (figure, (axis,)):
         axis.set(xlim=(-0.2, 3.4), ylim=(-2.6, 3.4))
         axis.axis("off")
         axis.add_patch(Rectangle((-0.15, -1.0), 3.5, 4.35, fill=False, ec=SOFT, lw=1.2, ls="--"))
@@ -102,7 +102,7 @@ SENT = (("parts of scores,\nto their owners", 4.4), ("weights, to all", 6.4))
 def v8_tile() -> Plot:
     """What one block does when, and what it sends to others: drawn, not measured."""
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
-    with canvas("A block waits three times", height=4.4, width=NARROW) as (figure, (axis,)):
+    with canvas("A block waits three times", height=4.4) as (figure, (axis,)):
         axis.set(xlim=(0, 4), ylim=(9.8, -0.9))
         axis.axis("off")
         for lane, x, width, boxes in (("copies", 0, 0.8, COPIES), ("warps", 0.9, 1.55, WARPS)):

@@ -7,7 +7,7 @@ from ..evidence.origin import computed, measured
 from ..measure.studies import AUTHORS_SMS, MAIN, matched
 from ..models.waves import SEPARATE, V7, held, waves
 from ..tables.table import Missing
-from .style import NARROW, PALETTE, Plot, canvas
+from .style import PALETTE, Plot, canvas
 
 DIMS = {2048: {"color": PALETTE[0], "lw": 2, "ms": 5}, 512: {"color": "0.55", "lw": 1, "ms": 3}}
 
@@ -33,7 +33,7 @@ def wave(e: Evidence) -> Plot | Missing:
     v7, separate = (held(e, name, MAIN.hdim)[MAIN.hdim].value / MAIN.seq_q for name in (V7, SEPARATE))
     theirs = {"their shapes": MAIN.heads, "their load": matched(MAIN, e.gpu["sms"]).heads}
     title = f"Up to {frame['heads'].max()} heads, V7 wins in two windows"
-    with canvas(title, height=3.5, width=NARROW) as (figure, (axis,)):
+    with canvas(title, height=3.5) as (figure, (axis,)):
         for count in range(1, round(most / separate) + 1):
             if separate * count < min(v7 * count, most):
                 axis.axvspan(separate * count, min(v7 * count, most), color=PALETTE[1], alpha=0.25, lw=0)

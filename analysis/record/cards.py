@@ -84,5 +84,3 @@ def folder_of(gpu: Mapping[str, Any], named: str = "") -> Path:
 def words(gpu: Mapping[str, Any]) -> str:
     limit = f" at {gpu['power_limit_w']} W" if gpu.get("power_limit_w") else ""
     return f"{gpu['name']}{limit}, {gpu.get('uuid') or 'UUID unknown'}"
-
-
