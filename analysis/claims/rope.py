@@ -1,14 +1,19 @@
 """What the documents claim of RoPE, and what decides it."""
 
+from typing import Any
+
 from ..evidence import Evidence, maximum, said, stated
 from .claim import Tests, cause, closes, count, faster, headline, number, slower, speed, universal
 from .measures import FIXED, SEPARATE, busiest_memory_percent, over
 
 DIMS = (128, 512, 2048)  # head dims that a time is printed for
-SIZES = ("heads", "seq_q", "seq_k", "rotary_dim")
-DECODING = (  # of these sizes
-    (1, 1, 4096, 128), (8, 1, 4096, 32), (32, 1, 1024, 128), (32, 1, 4096, 128), (32, 1, 4096, 64), (16, 4, 2048, 128),
-)  # fmt: skip
+DECODING: list[dict[str, Any]] = [
+    {"heads": heads, "kv_heads": heads, "seq_q": queries, "seq_k": keys, "rotary_dim": rotated}
+    for heads, queries, keys, rotated in (
+        (1, 1, 4096, 128), (8, 1, 4096, 32), (32, 1, 1024, 128), (32, 1, 4096, 128), (32, 1, 4096, 64),
+        (16, 4, 2048, 128),
+    )
+]  # fmt: skip
 
 
 @universal
@@ -293,10 +298,10 @@ def c28(e: Evidence) -> Tests:
     yield headline(
         "Q alone fused over separate embeddings, both on V8's core",
         {
-            "{} heads, {} queries, {} keys, {} dims rotated".format(*shape): e.speedup(
-                "rope_hybrid_v8", "rope_separate_v8", "map", hdim=128, kv_heads=shape[0], **dict(zip(SIZES, shape))
+            "{heads} heads, {seq_q} queries, {seq_k} keys, {rotary_dim} dims rotated".format(**asked): e.speedup(
+                "rope_hybrid_v8", "rope_separate_v8", "map", hdim=128, **asked
             )
-            for shape in DECODING
+            for asked in DECODING
         },
         direction="faster",
     )
