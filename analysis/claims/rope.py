@@ -1,14 +1,14 @@
 """What the documents claim of RoPE, and what decides it."""
 
-from typing import Any
+from kernels import Problem
 
-from ..evidence import Evidence, maximum, said, stated
+from ..evidence import Estimates, Evidence, maximum, said, stated
 from .claim import Tests, cause, closes, count, faster, headline, number, slower, speed, universal
 from .measures import FIXED, SEPARATE, busiest_memory_percent, over
 
 DIMS = (128, 512, 2048)  # head dims that a time is printed for
-DECODING: list[dict[str, Any]] = [
-    {"heads": heads, "kv_heads": heads, "seq_q": queries, "seq_k": keys, "rotary_dim": rotated}
+DECODING = [
+    Problem("rope", 1, heads, heads, queries, keys, 128, rotated)
     for heads, queries, keys, rotated in (
         (1, 1, 4096, 128), (8, 1, 4096, 32), (32, 1, 1024, 128), (32, 1, 4096, 128), (32, 1, 4096, 64),
         (16, 4, 2048, 128),
@@ -295,13 +295,12 @@ def c27(e: Evidence) -> Tests:
 @number
 def c28(e: Evidence) -> Tests:
     """Partial or hybrid fusion is right for decoding, 1 to 4 queries and thousands of keys."""
+    gains = e.speedup("rope_hybrid_v8", "rope_separate_v8", "map", problem=DECODING)
     yield headline(
         "Q alone fused over separate embeddings, both on V8's core",
         {
-            "{heads} heads, {seq_q} queries, {seq_k} keys, {rotary_dim} dims rotated".format(**asked): e.speedup(
-                "rope_hybrid_v8", "rope_separate_v8", "map", hdim=128, **asked
-            )
-            for asked in DECODING
+            f"{p.heads} heads, {p.seq_q} queries, {p.seq_k} keys, {p.rotary_dim} dims rotated": Estimates({p.hdim: one})
+            for p, one in gains.items()
         },
         direction="faster",
     )

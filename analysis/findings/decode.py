@@ -40,8 +40,7 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
 launch: with the same attention it is up to {most:faster} faster than separate kernels, and level with many heads and
 keys. So the guess is [right in direction](claims.html#C-28).""")
 def hybrid(e: Evidence) -> Says:
-    shapes = [Problem("rope", 1, n, n, seq_q, seq_k, 128, rotated) for n, seq_q, seq_k, rotated in DECODING]
-    gain = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=shapes)
+    gain = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=DECODING)
     return numbers(most=gain.fastest), checks(faster(gain.fastest), of_values(ties(gain.slowest)))
 
 
