@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -120,17 +119,6 @@ def test_a_complete_run_is_zipped_and_read_as_before_and_its_bytes_tell_no_time(
         assert sorted(path.name for path in run.folder.iterdir()) == ["checks.csv.gz", "run.json"]
     one, other = (path.read_bytes() for path in sorted(tmp_path.glob("*/*/checks.csv.gz")))
     assert one == other
-
-
-def test_runs_are_merged_by_copying_their_folders_and_dropped_by_deleting_them(tmp_path: Path) -> None:
-    for node, start in (("a", "2026-01-02T00:00:00Z"), ("b", "2026-01-01T00:00:00Z")):
-        run = Run.begin(tmp_path / node, CARD, start)
-        run.append("checks", [check_row(run.id, 0)])
-        run.settle("log", complete=True)
-    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
-    assert list(rows(tmp_path / "a", "checks")["run"]) == ["20260101T000000Z-aaaa1111", "20260102T000000Z-aaaa1111"]
-    shutil.rmtree(tmp_path / "a" / "20260101T000000Z-aaaa1111")
-    assert list(rows(tmp_path / "a", "checks")["run"]) == ["20260102T000000Z-aaaa1111"]
 
 
 def test_of_a_state_of_the_card_the_latest_rows_stand(tmp_path: Path) -> None:

@@ -390,10 +390,7 @@ def test_times_of_the_host_are_not_repeated_alone(card: Card, tmp_path: Path) ->
     ],
 )
 def test_a_process_counts_unless_all_others_agree_without_it(times: list[float], stand: list[float] | None) -> None:
-    common = {**row_of_frame(), "repeated": None}
+    common = {"run": "1", "study": "log", "timer": "device_warm", "repeated": None}
+    common |= on_gpu.row_of(("attention_v8", PROBLEMS[0]))
     rows = [{**common, "process": at, "p20_us": us, "median_us": us} for at, us in enumerate(times, 1)]
     assert list(standing(pd.DataFrame(rows))["median_us"]) == (times if stand is None else stand)
-
-
-def row_of_frame() -> dict[str, Any]:
-    return {"run": "1", "study": "log", "timer": "device_warm", **on_gpu.row_of(("attention_v8", PROBLEMS[0]))}
