@@ -4,7 +4,6 @@ import difflib
 import inspect
 import sys
 import textwrap
-from collections.abc import Mapping
 from typing import Any
 
 from kernels import version
@@ -70,19 +69,6 @@ def excerpt(what: Any, first: str, last: str) -> str:
     if len(ends) != 1 or not starts:
         raise DataError(f"{heading}: {len(ends)} lines begin with {last!r}, {len(starts)} before it with {first!r}")
     return f"{heading}\n" + textwrap.dedent("\n".join(lines[starts[-1] : ends[0] + 1])) + "\n"
-
-
-def calls(what: Any, comments: Mapping[str, str]) -> str:
-    """Calls in a function, below the name of its file: without arguments, each with a comment, in their order.
-
-    Raises: DataError where the function does not make each of them once, on a line of its own, in this order.
-    """
-    lines = [line.strip() for line in inspect.getsource(what).splitlines()]
-    made, heading = [name for line in lines for name in comments if line.startswith(f"{name}(")], _heading(what)
-    if made != list(comments):
-        raise DataError(f"{heading}: it calls {made}, not {list(comments)}")
-    width = max(map(len, comments)) + len("(...)  ")
-    return "\n".join([heading, *(f"{name}(...)".ljust(width) + words for name, words in comments.items()), ""])
 
 
 def _heading(what: Any) -> str:

@@ -121,10 +121,10 @@ def v8_tile() -> Plot:
     return Plot(
         "v8-tile",
         figure,
-        "One tile, downwards, drawn from the order of the kernel and not to scale. Orange boxes rotate.",
+        "One tile, downwards. Orange boxes rotate.",
         "Timeline of one block: load and rotate Q while K is copied, multiply Q and K, send parts of the scores, "
         "softmax of its own rows, send the weights, multiply them by V, store. It waits three times: for K, for the "
         "parts, for V and the weights.",
         parts[["step", "start", "length"]],
-        computed("drawn"),
+        computed("drawn from the order of the kernel, not to scale"),
     )

@@ -36,16 +36,16 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
     return Estimates(found, "×")
 
 
-@finding("decode-hybrid", """A hybrid rotates Q inside attention, and one query is next to nothing. It does save a
-launch: with the same attention it is up to {most:faster} faster than separate kernels, and level with many heads and
-keys. So the guess is [right in direction](claims.html#C-28).""")
+@finding("decode-hybrid", """Rotating one query costs next to nothing, so what a hybrid saves is a launch. With the same
+attention that makes it up to {most:faster} faster than separate kernels; with many heads and keys it is level. So the
+guess is [right in direction](claims.html#C-28).""")
 def hybrid(e: Evidence) -> Says:
     gain = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=DECODING)
     return numbers(most=gain.fastest), checks(faster(gain.fastest), of_values(ties(gain.slowest)))
 
 
 @finding("decode-free", """With {keys:,} keys in float32 the rotation adds nothing to the time. In float16, where there
-is half as much to read, it adds {half:slower}. With fewer keys that is up to {most:slower}.""")
+is half as much to read, it adds {half:slower}. With fewer keys the rotation adds up to {most:slower} in float16.""")
 def free(e: Evidence) -> Says:
     cost = rival(e, "float32", UNROTATED, False, (MANY, max(SWEPT)))
     half = rival(e, "float16", UNROTATED, False)
@@ -66,8 +66,8 @@ def rivals(e: Evidence) -> Says:
 
 
 @finding("decode-flashinfer", """FlashInfer, a library for serving models, can rotate raw keys as it reads them. But
-each query head rotates them again, so it takes {cost:.1} as long as on rotated keys. That is {raw:.1} as long as ours
-({keys:,} keys, float16).""")
+each query head rotates them again, so raw keys take it {cost:.1} as long as rotated ones. Ours is {raw:.1} as fast on
+raw keys ({keys:,} of them, float16).""")
 def flashinfer(e: Evidence) -> Says:
     raw, plain = rival(e, "float16", FLASHINFER[0], True), rival(e, "float16", FLASHINFER[1], False)
     cost = raw.at(MANY) / plain.at(MANY)
@@ -78,7 +78,7 @@ def flashinfer(e: Evidence) -> Says:
 
 
 @finding("decode-error", """At position {last:,} the relative error in float32 is still below a millionth. Most models
-take the angle as a float32 product of position and frequency, and come to {drift}.""")
+multiply position and frequency in float32; there it grows to {drift}.""")
 def error(e: Evidence) -> Says:
     far = step("float32", LONGEST, heads=4, kv_heads=1)
     ours, theirs = (e.relative_error(name, STUDY, problem=far) for name in (RAW, GRAPH["float32"]))

@@ -13,10 +13,10 @@ from ..models.advice import FEW_QUERIES, few_queries
 from ..models.rivals import Rival, beside_op, rivals, served
 from . import Says, checks, faster, finding, numbers, of_values
 from .common import times
-from .decode import COLD, MANY, RAW, STUDY, step
+from .decode import COLD, MANY, RAW, STUDY, step, unrotated
 
 FULL, HYBRID, SEPARATE = FUSIONS
-WARM, HALF = "device_warm", ("float16", "bfloat16")
+WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt
 FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
 PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
 
@@ -95,7 +95,7 @@ def fastest_other(e: Evidence, problem: Problem, study: str, timer: str = WARM) 
 
 
 @finding("fuse-rule", """Yes, where a head has few queries: when you decode from raw keys, and in float32 up to {few}
-queries. With more, fusing mostly gains nothing: rotate K once, in front of attention.""")
+queries. With more, fusing mostly gains nothing.""")
 def rule(e: Evidence) -> Says:
     few, many = outcomes(e, own_keys), outcomes(e, many_queries)
     return numbers(few=FEW_QUERIES), checks(
@@ -104,9 +104,8 @@ def rule(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("fuse-choice", """`rope_attention` chooses for you, in float32 by an estimate for each shape. Up to {few}
-queries it fused at every shape that we timed. Beyond that it mostly rotated K first. Where it did fuse, no other way
-with the same attention was faster.""")
+@finding("fuse-choice", """`rope_attention` chooses for you. In float32 it fused up to {few} queries at every shape that
+we timed, and beyond that mostly not. Where it fused beyond that, no other way with the same attention was faster.""")
 def choice(e: Evidence) -> Says:
     fused = {FULL, RAW, "rope_chunk"}
     alike = dict(compared(e, bool))
@@ -120,8 +119,7 @@ def choice(e: Evidence) -> Says:
 
 
 @finding("fuse-decode", """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* The call
-takes {us:.0}. [FlashInfer](decode.html), the fastest other that takes raw keys, needs {other:.1} as long. What runs is
-a full fusion, `rope_decode`: it rotates each key as it reads it.""")
+takes {us:.0}. [FlashInfer](decode.html), the fastest other that takes raw keys, needs {other:.1} as long.""")
 def decode(e: Evidence) -> Says:
     rival, over = fastest_other(e, HALF_DECODE, STUDY, COLD)
     us = e.time(RAW, STUDY, COLD, problem=HALF_DECODE)
@@ -131,8 +129,7 @@ def decode(e: Evidence) -> Says:
 
 
 @finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* The call takes
-{us:.0}. RoPE compiled by PyTorch, in front of cuDNN, is the fastest other and needs {other:.1} as long. What runs is a
-hybrid, `rope_prompt`: a kernel in front rotates K once, and attention rotates its own queries.""")
+{us:.0}. RoPE compiled by PyTorch, in front of cuDNN, is the fastest other and needs {other:.1} as long.""")
 def prompt(e: Evidence) -> Says:
     rival, over = fastest_other(e, PROMPT, "half_prompts")
     us = e.time("rope_prompt", "half_prompts", problem=PROMPT)
@@ -143,7 +140,7 @@ def prompt(e: Evidence) -> Says:
 
 @finding("fuse-short", """**You have few tokens and huge heads** in float32: {tokens} tokens, head dim {hdim}, the
 authors' shape. *Fuse.* The call takes {us:.0}. PyTorch's fastest way, one compiled graph, needs {other:.1} as long.
-What runs is a full fusion, `rope_v8`. Without fusing, the same attention and its rotation take {apart:.1} as long.""")
+Without fusing, the same attention and its rotation take {apart:.1} as long.""")
 def short(e: Evidence) -> Says:
     rival, over = fastest_other(e, MAIN, "peers")
     us, apart = e.time(FULL, "peers", problem=MAIN), times(e.speedup(FULL, SEPARATE, "beyond", problem=MAIN))
@@ -152,8 +149,22 @@ def short(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-half", """We timed {plain} of the prompts in half precision without RoPE, too, and there cuDNN wins
-{lost}. With RoPE it needs another pass over Q and K, and loses on all.""")
+@finding("fuse-untimed", """In half-precision prompts we timed no full fusion, as we have no such kernel. Rotating first
+costs those of at least {tokens:,} tokens up to {long:slower} over no RoPE at all. Short ones it costs up to
+{short:slower}. Fusing could save no more.""")
+def untimed(e: Evidence) -> Says:
+    prompts = {problem: unrotated(problem) for problem in e.study("half_prompts").problems("rope")}
+    cost = Estimates({
+        problem: plain / rotated for problem, bare in prompts.items()
+        if (plain := e.time("attention_prompt", "half_prompts", problem=bare)[bare])
+        and (rotated := e.time("rope_prompt", "half_prompts", problem=problem)[problem])
+    }, "×")  # fmt: skip
+    short, long = (cost.at(*(p for p in cost if (p.seq_q >= LONG) is so)) for so in (False, True))
+    return numbers(tokens=LONG, long=long.slowest, short=short.slowest), checks(short.slowest < long.slowest)
+
+
+@finding("fuse-half", """Without RoPE cuDNN wins at {lost} of the prompts in half precision. With RoPE it needs another
+pass over Q and K, and wins at none.""")
 def half(e: Evidence) -> Says:
     gain = over_others(e, "half_prompts", "rope_prompt", WARM, *HALF)
     plain = Estimates({
@@ -161,7 +172,7 @@ def half(e: Evidence) -> Says:
         if (found := e.speedup("attention_prompt", HALF_PEERS[3], "half_prompts", problem=problem))
     }, "×").known  # fmt: skip
     lost = beside(plain).lost
-    return numbers(lost=lost, plain=len(plain)), checks(gain > 1, of_values(faster(gain)), lost > 0)
+    return numbers(lost=lost), checks(gain > 1, of_values(faster(gain)), lost > 0)
 
 
 @finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. V8 is at least {naive:.1} as

@@ -20,7 +20,7 @@ COUNTS = ("wins", "ties", "losses")
 def fusing(e: Evidence) -> Table | Missing:
     """Full fusion beside the same attention with K rotated in front of it."""
     few, header = f"{MOST_QUERIES + 1} to {FEW_QUERIES}", ("queries, float32", "fuse?", *COUNTS)
-    asked = ((few, "yes", fuse.own_keys), (f"{few}, heads share K (GQA)", "yes", fuse.shared_keys),
+    asked = ((few, "yes", fuse.own_keys), (f"{few}, heads share K", "yes", fuse.shared_keys),
              (f"more than {FEW_QUERIES}", "mostly no", fuse.many_queries))  # fmt: skip
     rows = _counted({(what, so): partial(fuse.outcomes, e, of) for what, so, of in asked})
     caption = (
@@ -43,8 +43,8 @@ def calls(e: Evidence) -> Table | Missing:
     })
     caption = (
         f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of "
-        "PyTorch, compiled or not, Triton and, in half precision, FlashInfer. Every shape counts at which one of these "
-        f"was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
+        "PyTorch, compiled or not, kernels in Triton and, in half precision, FlashInfer. Every shape counts at which one "
+        f"of these was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
     )
     if not rows:
         return Missing.study("peers")
