@@ -53,9 +53,10 @@ def test_the_example_of_the_page_prints_what_it_says(monkeypatch: pytest.MonkeyP
     assert out.getvalue() == told["text"] != ""
 
 
-def test_the_page_tells_every_argument_of_the_op_and_its_default() -> None:
+def test_the_book_tells_every_argument_of_the_op_and_its_default() -> None:
     """A default is told as it is written in Python, where it is not a tensor's or made of the others."""
-    (cell,) = [cell for cell in nbformat.read(PAGE, as_version=4).cells if "| argument | what it is |" in cell.source]
+    cells = nbformat.read(NOTEBOOKS / "method.ipynb", as_version=4).cells
+    (cell,) = [cell for cell in cells if "| argument | what it is |" in cell.source]
     firsts = [line.split(" | ")[0] for line in cell.source.splitlines() if line.startswith("| `")]
     told = {name: default for first in firsts for name, default in re.findall(r"`(\w+)=?(\w*)`", first)}
     parameters = inspect.signature(rope_attention).parameters
