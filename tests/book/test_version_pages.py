@@ -18,7 +18,6 @@ from analysis.tables import versions
 from analysis.tables.table import address, page_of
 from kernels import VERSIONS, Problem
 from kernels.device import reduce
-from kernels.flash.cluster import core
 from kernels.rope import v7_hybrid
 
 ONE_EACH = ("attention_register_tiling", "sinusoidal_v5", "rope_v7", "fp16_phase4")
@@ -83,16 +82,6 @@ def test_an_excerpt_is_the_lines_of_a_kernel_or_an_error() -> None:
     for first, last in (("while dim < hdim:", "dim += 5"), ("while dim > hdim:", "dim += 4"), ("def", "dim += ")):
         with pytest.raises(DataError, match="lines begin with"):
             sources.excerpt(v7_hybrid, first, last)
-
-
-def test_calls_are_those_of_the_kernel_in_its_order_or_an_error() -> None:
-    told = {"send_scores": "# 2", "await_scores": "", "weigh": "# 5"}
-    heading, *found = sources.calls(core.make_kernel, told).splitlines()
-    assert heading == "# kernels/flash/cluster/core.py, make_kernel"
-    assert [line.replace(" ", "") for line in found] == ["send_scores(...)#2", "await_scores(...)", "weigh(...)#5"]
-    for wrong in (dict(reversed(told.items())), told | {"rotate": ""}, {"copy_values": "twice"}):
-        with pytest.raises(DataError, match="it calls"):
-            sources.calls(core.make_kernel, wrong)
 
 
 def test_counters_are_summed_over_the_launches_but_averages() -> None:
