@@ -55,7 +55,7 @@ def free(e: Evidence) -> Says:
     )
 
 
-@finding("decode-rivals", """PyTorch, with RoPE and attention compiled as one graph, takes {narrow:.1} as long as ours
+@finding("decode-rivals", """PyTorch, compiled as one graph, takes {narrow:.1} as long as ours
 in float16, and far longer in float32.""")
 def rivals(e: Evidence) -> Says:
     graph, narrow = (rival(e, dtype, GRAPH[dtype], True) for dtype in ("float32", "float16"))

@@ -104,15 +104,15 @@ def rule(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("fuse-choice", """`rope_attention` chooses for you. In float32 it fused up to {few} queries at every shape that
-we timed, and beyond that mostly not. Where it fused beyond that, no other way with the same attention was faster.""")
+@finding("fuse-choice", """`rope_attention` chooses for you. In float32 it fused every shape that we timed with so few
+queries, and beyond that mostly not. Where it fused beyond that, no other way with the same attention was faster.""")
 def choice(e: Evidence) -> Says:
     fused = {FULL, RAW, "rope_chunk"}
     alike = dict(compared(e, bool))
     few, many = ([problem for problem in {**alike, **beside_op(e)} if (problem.seq_q > FEW_QUERIES) is long]
                  for long in (False, True))  # fmt: skip
     kept = [problem for problem in many if served(e, problem) in fused]
-    return numbers(few=FEW_QUERIES), checks(
+    return numbers(), checks(
         {served(e, problem) for problem in few} <= fused, 2 * len(kept) < len(many),
         all(FULL in alike[problem] for problem in kept),
     )  # fmt: skip
@@ -138,20 +138,20 @@ def prompt(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-short", """**You have few tokens and huge heads** in float32: {tokens} tokens, head dim {hdim}, the
-authors' shape. *Fuse.* The call takes {us:.0}. PyTorch's fastest way, one compiled graph, needs {other:.1} as long.
-Without fusing, the same attention and its rotation take {apart:.1} as long.""")
+@finding("fuse-short", """**You have few tokens and huge heads** in float32, as the authors do. *Fuse.* The call takes
+{us:.0}. PyTorch's fastest way, one compiled graph, needs {other:.1} as long. Without fusing, the same attention and its
+rotation take {apart:.1} as long.""")
 def short(e: Evidence) -> Says:
     rival, over = fastest_other(e, MAIN, "peers")
     us, apart = e.time(FULL, "peers", problem=MAIN), times(e.speedup(FULL, SEPARATE, "beyond", problem=MAIN))
-    return numbers(tokens=MAIN.seq_q, hdim=MAIN.hdim, us=us, other=over, apart=apart), checks(
+    return numbers(us=us, other=over, apart=apart), checks(
         served(e, MAIN) == FULL, rival.version in ONE_GRAPH, faster(over), faster(apart), over > apart
     )
 
 
-@finding("fuse-untimed", """In half-precision prompts we timed no full fusion, as we have no such kernel. Rotating first
-costs those of at least {tokens:,} tokens up to {long:slower} over no RoPE at all. Short ones it costs up to
-{short:slower}. Fusing could save no more.""")
+@finding("fuse-untimed", """In half-precision prompts we timed no full fusion, as we have no such kernel. With at least
+{tokens:,} tokens all of RoPE costs up to {long:slower}. With fewer it costs up to {short:slower}. Fusing could save no
+more.""")
 def untimed(e: Evidence) -> Says:
     prompts = {problem: unrotated(problem) for problem in e.study("half_prompts").problems("rope")}
     cost = Estimates({

@@ -44,8 +44,7 @@ def costs(e: Evidence) -> Says:
     )
 
 
-@finding("v8-waits", """A warp issues an instruction in {busy} of its time. In the rest it waits: for K, for parts of
-scores, for V and the weights, or for its own previous instruction.""")
+@finding("v8-waits", """A warp issues an instruction in {busy} of its time, and waits in the rest.""")
 def waits(e: Evidence) -> Says:
     busy = e.stalled(V8, "selected", problem=MAIN)
     return numbers(busy=busy), checks(busy < 0.4)
@@ -68,8 +67,8 @@ def taken(e: Evidence) -> Says:
     )
 
 
-@finding("v8-worth", """At the documents' shapes of up to {few} tokens, and on a full card, V8 beats these separate
-kernels. It beats the hybrid, too, or is level with it.""")
+@finding("v8-worth", """Up to {few} tokens, at the documents' shapes and on a full card, V8 beats separate kernels. It
+beats the hybrid, too, or is level with it.""")
 def worth(e: Evidence) -> Says:
     few = [problem for problem in BEYOND if problem.seq_q <= MAIN.seq_q]
     return numbers(few=MAIN.seq_q), checks(not_slower(over(e, HYBRID, *few)), faster(over(e, SEPARATE, *few)))

@@ -42,9 +42,9 @@ def calls(e: Evidence) -> Table | Missing:
         ("prompts, float32",): lambda: beside(float32_over_others(e, lambda problem: not decodes(problem))),
     })
     caption = (
-        f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of "
-        "PyTorch, compiled or not, kernels in Triton and, in half precision, FlashInfer. Every shape counts at which one "
-        f"of these was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
+        f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of PyTorch, "
+        "compiled or not, kernels in Triton and, in half precision, FlashInfer. Every shape counts at which one of "
+        f"these was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
     )
     if not rows:
         return Missing.study("peers")
