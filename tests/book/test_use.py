@@ -29,7 +29,7 @@ def e() -> Evidence:
 
 def test_problems_where_the_kernel_loses_come_first_marked(e: Evidence) -> None:
     rows = use.beside_pytorch(e).plain().rows
-    lost = {label(problem) for problem, rival in rivals.beside_op(e).items() if rival.over.value * TIE < 1}
+    lost = {label(problem) for problem, rival in rivals.beside_op(e).items() if rival.over.side < 0}
     assert {row[0] for row in rows if "slower" in row[3]} == lost != set()
     gains = [float(row[3].split("×")[0]) for row in rows]
     assert gains == sorted(gains)
