@@ -12,7 +12,7 @@ from .notebook import paragraph, say
 
 NOTEBOOKS = "analysis/notebooks"
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
-FINDINGS = (("front-loads",), ("front-wave",), ("front-checks",), ("front-v8",))
+FINDINGS = ("front-loads", "front-wave", "front-checks", "front-v8")
 MARKS = ("<!-- found -->", "<!-- /found -->")  # in the README: between them stands what is made from data
 
 
@@ -24,6 +24,12 @@ def about() -> None:
         f"*{wrote} asked whether fusing positional embeddings into attention pays. We rebuilt all their kernels, bugs "
         "included, and timed them on an H100 and an H200.*"
     )
+
+
+def findings(e: Evidence) -> None:
+    """Show the findings, for whom it pays to fuse, and how sure that is, as a list."""
+    items = (paragraph(e, each).replace("\n", "\n  ") for each in (*FINDINGS, "front-you", "front-sure"))
+    say("\n".join(f"- {item}" for item in items).replace(" %", "\u00a0%"))
 
 
 def edition(e: Evidence) -> None:
@@ -45,7 +51,7 @@ def cite() -> None:
 
 def readme(text: str, e: Evidence, plot: Plot) -> str:
     """`text` of the README with findings and figure between their marks. Raises: DataError without them."""
-    found = "\n".join(f"{number}. {paragraph(e, *ids)}" for number, ids in enumerate(FINDINGS, start=1))
+    found = "\n".join(f"{number}. {paragraph(e, each)}" for number, each in enumerate(FINDINGS, start=1))
     made = CHAPTER.sub(rf"]({NOTEBOOKS}/\1.ipynb)", f"{found}\n\n![{plot.alt}](book/figures/{plot.id}.png)")
     start, end = MARKS
     if start not in text or end not in text:

@@ -11,6 +11,7 @@ from ..models.waves import SEPARATE, V7, occupied, windows
 from ..record.text import number
 from . import Says, checks, faster, finding, not_faster, numbers, slower
 from .common import times
+from .fuse import rule
 from .loads import DIMS, FLOAT4, SCALAR, V5, own
 from .v8 import FULL, HYBRID, over
 from .validation import LOG, ONLINE
@@ -19,7 +20,7 @@ SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
 @finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where separate kernels load four floats
-too, the fused V5 takes {v5:slower} longer. The authors' own times show the same at most head dims.""")
+too, the fused V5 takes {v5:slower} longer. The authors' own times mostly agree.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
     return numbers(v5=v5.at(MAIN.hdim)), checks(
@@ -32,8 +33,8 @@ def loads(e: Evidence) -> Says:
 
 @finding(
     "front-wave",
-    """**[V7 wins by a wave.](wave.html)** At the published shapes it loses on our cards. It wins clearly only where its
-blocks fit in fewer rounds, or *waves*, than those of separate kernels: there it is up to {v7:.1} as fast.""",
+    """**[V7 wins by a wave.](wave.html)** On our cards it loses at the published shapes. Where its blocks need one
+round (*wave*) fewer, it is up to {v7:.1} as fast.""",
 )
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
@@ -44,8 +45,8 @@ def wave(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("front-v8", """**[RoPE can be fused.](v8.html)** In V8, our kernel, blocks share a head. The same
-attention with RoPE in kernels of its own takes {fused:.1} as long. With all dims rotated V8 wins by less.""")
+@finding("front-v8", """**[RoPE can be fused.](v8.html)** Our V8 does it. The same attention with RoPE in
+kernels of its own takes {fused:.1} as long. With all dims rotated V8 wins by less.""")
 def v8(e: Evidence) -> Says:
     fused, hybrid = over(e, SEPARATE_V8, MAIN), over(e, HYBRID, MAIN)
     full = e.speedup(FULL, over=SEPARATE_V8, study="beyond", hdim=MAIN.hdim, heads=MAIN.heads, rotary="full")
@@ -72,6 +73,12 @@ def verdicts(e: Evidence) -> Says:
     given = Counter(tests[0]["verdict"] for tests in judge.recorded(e.record).values())
     wrong, between = (sum(given[word] for word in words) for words in (FALLS, BETWEEN))
     return numbers(claims=given.total()), checks(2 * wrong > given.total(), 2 * between > given.total() - wrong)
+
+
+@finding("front-you", """**[For you?](fuse.html)** Decoding from raw (unrotated) keys, or float32 with up to {few}
+queries a head: fuse. Most longer prompts, and all in half precision: rotate K first.""")
+def you(e: Evidence) -> Says:
+    return rule(e)
 
 
 @finding("front-sure", """**[How sure?](method.html)** The ratios above are known to within {half}. Not measured: the
