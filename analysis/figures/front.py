@@ -72,5 +72,5 @@ def fusing(e: Evidence) -> Plot:
 def _bar(axis: Axes, at: float, value: float, series: str) -> None:
     """A bar from 1 to a speedup, which stands at its end."""
     axis.barh(at, value - 1, 0.34, left=1, lw=0.8, zorder=2, **LOOKS[series])
-    side, off = ("left", 3) if value > 1 else ("right", -3)
-    axis.annotate(factor(value), (value, at), (off, 0), textcoords="offset points", ha=side, va="center", fontsize=8)
+    side, off = ("left", (3, 0)) if value > 1 else ("right", (-3, -1.5))  # clear of a longer bar above
+    axis.annotate(factor(value), (value, at), off, textcoords="offset points", ha=side, va="center", fontsize=8)
