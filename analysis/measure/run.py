@@ -92,14 +92,12 @@ class Writer:
             said = record.about(folder)
             if said["studies"].get(study, {"complete": True})["complete"] or not self._same(said, KEY):
                 continue
-            run = self.opened.get(folder.name) or record.Run.resume(folder)
-            if run is None:
-                continue  # another process goes on with it
             rows = [row for table in ("checks", "timings") for row in record.read(folder, table)]
-            if len(current(rows)) == len(rows):
+            if len(current(rows)) < len(rows):
+                continue
+            if run := self.opened.get(folder.name) or record.Run.resume(folder):  # else another process has it
                 self.opened[folder.name] = run
                 return run
-            run.close()
         if self.begun is None or self.begun.about["complete"]:
             self.begun = record.Run.begin(self.card, self.gpu, self.started)
             self.opened[self.begun.id] = self.begun
