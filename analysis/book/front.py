@@ -26,12 +26,6 @@ def about() -> None:
     )
 
 
-def findings(e: Evidence) -> None:
-    """Show the findings, for whom it pays to fuse, and how sure that is, as a list."""
-    items = (paragraph(e, each).replace("\n", "\n  ") for each in (*FINDINGS, "front-you", "front-sure"))
-    say("\n".join(f"- {item}" for item in items).replace(" %", "\u00a0%"))
-
-
 def edition(e: Evidence) -> None:
     """Show which card the text is written for, and which the tables and figures are of."""
     written = committed(REFERENCE).card

@@ -149,6 +149,12 @@ def finding(e: Evidence, *ids: str) -> None:
     say(paragraph(e, *ids).replace(" %", "\u00a0%"))
 
 
+def listed(e: Evidence, *ids: str) -> None:
+    """Show findings as a list."""
+    items = (paragraph(e, each).replace("\n", "\n  ") for each in ids)
+    say("\n".join(f"- {item}" for item in items).replace(" %", "\u00a0%"))
+
+
 def step(e: Evidence, name: str, *findings: str) -> None:
     """Show a diff of a version against its predecessor, folded, its speed, and findings that say why.
 

@@ -86,7 +86,8 @@ def alone(e: Evidence) -> Says:
 
 
 @finding("wave-theirs", """In our build for that card {all} blocks of either kernel fit at once, and the shape has
-{log}. Then both need a second wave, and something else made V7 win, perhaps the wait that their clock counts.""")
+{log}. If theirs was alike, both needed a second wave, and something else made V7 win: perhaps the wait that their clock
+counts.""")
 def theirs(e: Evidence) -> Says:
     v7, separate = (waves.compiled(e, name, "blocks_per_sm", waves.AUTHORS_TARGET) for name in (V7, SEPARATE))
     return numbers(all=v7 * AUTHORS_SMS, log=waves.LOG_BLOCKS), checks(
