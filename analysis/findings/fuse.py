@@ -104,15 +104,16 @@ def rule(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("fuse-choice", """`rope_attention` chooses for you. In float32 it fused every shape that we timed with so few
-queries, and beyond that mostly not. Where it fused beyond that, no other way with the same attention was faster.""")
+@finding("fuse-choice", """`rope_attention` chooses for you. In float32 it fused up to {few} queries at every shape that
+we timed, and beyond that mostly not. Where it did fuse beyond that, no other way with the same attention was
+faster.""")
 def choice(e: Evidence) -> Says:
     fused = {FULL, RAW, "rope_chunk"}
     alike = dict(compared(e, bool))
     few, many = ([problem for problem in {**alike, **beside_op(e)} if (problem.seq_q > FEW_QUERIES) is long]
                  for long in (False, True))  # fmt: skip
     kept = [problem for problem in many if served(e, problem) in fused]
-    return numbers(), checks(
+    return numbers(few=FEW_QUERIES), checks(
         {served(e, problem) for problem in few} <= fused, 2 * len(kept) < len(many),
         all(FULL in alike[problem] for problem in kept),
     )  # fmt: skip

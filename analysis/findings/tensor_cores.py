@@ -28,8 +28,8 @@ def short(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("tensor-cores-phase6", """With a causal mask in both, Phase 6 takes {slow:.1} as long as Phase 4. We only
-padded each row in shared memory by a few elements, and {share} of that gap was gone.""")
+@finding("tensor-cores-phase6", """With a causal mask, which hides later keys, in both, Phase 6 takes {slow:.1} as long
+as Phase 4. We only padded each row in shared memory by a few elements, and {share} of that gap was gone.""")
 def phase6(e: Evidence) -> Says:
     slow = e.speedup(CAUSAL, over=PHASE6, study="ablation", hdim=HDIM)
     share = e.share_closed(PHASE6, f"{PHASE6}_padded", CAUSAL, hdim=HDIM)
@@ -67,8 +67,8 @@ def registers(e: Evidence) -> Says:
 @finding("tensor-cores-ahead", """The second step, *both products*, moves the product with V to tensor cores, too. It is
 {both:.1} as fast as the first. *Copies ahead* fetches tiles before they are needed. It gains a little more and is the
 best at this shape, {cudnn:.1} as fast as NVIDIA's cuDNN. The last step, *wgmma*, uses Hopper's own instruction and is
-slower: its blocks are large, so at this shape there are too few of them to fill the card. But with {tokens:,} tokens it
-is {long:.1} as fast as *copies ahead*, about level with cuDNN.""")
+slower: its blocks are large, and too few to fill the card at this shape. But with {tokens:,} tokens it is {long:.1} as
+fast as *copies ahead*, about level with cuDNN.""")
 def ahead(e: Evidence) -> Says:
     pairs = ((BOTH, SCORES), (AHEAD, BOTH), (AHEAD, CUDNN), (WGMMA, AHEAD, LONG))
     both, gain, cudnn, long = (step(e, *asked) for asked in pairs)
