@@ -3,9 +3,7 @@
 Findings are the sentences of the reference edition; on another card a badge says how that card compares.
 """
 
-import contextlib
 import inspect
-import io
 import textwrap
 from collections import Counter
 from typing import Any
@@ -106,14 +104,11 @@ def advice(arguments: str) -> None:
     """Show the command `advise` with some arguments, and what it prints, up to the first measured shape."""
     from ..models import advice  # which loads what calls of the op load
 
-    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed):
-            advice.main(arguments.split())
+        told = advice.told(arguments.split()).splitlines()
     except DataError as error:
-        printed.write(str(error))
+        told = [str(error)]
     command = textwrap.wrap(f"$ python -m analysis advise {arguments}", 46, break_on_hyphens=False)
-    told = printed.getvalue().splitlines()
     shapes = [line for line in told if line.startswith("  ")]
     kept = [line for line in told if line not in shapes[1:]] + ["  ..."] * bool(shapes[1:])
     lines = (textwrap.fill(line, 48, subsequent_indent="    ") for line in kept)

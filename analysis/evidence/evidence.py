@@ -116,8 +116,6 @@ class Evidence:
         """What the intervals of a timer cover, for captions: "95 % interval ..."."""
         return "for another run" if timer in self.record.pools else "within one run"
 
-    # ------------------------------------------------------------ times
-
     def time(self, version: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
         """Microseconds of one call."""
         return self._times((version,), lambda problem, us: us, study, timer, **asked).measured_in("µs")
@@ -193,8 +191,6 @@ class Evidence:
         documents = at.taken.get(versions[0], ())
         return _answers(versions, number, known, documents, refuse, why if best.ran else best, **asked)
 
-    # ------------------------------------------------------------ checks
-
     def status(self, version: str, status: str, study: str = "", **asked: Any) -> Estimates:
         """1 where the check of a version says `status` (ok, wrong, infeasible), else 0.
 
@@ -232,8 +228,6 @@ class Evidence:
             return Estimate.exact(value, f"checks of {at.name}, run {at.run['run']}", stale=stale)
 
         return self._measured((version,), ask, study or home(version), **asked)
-
-    # ------------------------------------------------------------ counts, counters, resources
 
     def count(self, version: str, counters: str, launch: int | None = None, **asked: Any) -> Estimates:
         """What the emulator counts over all launches, or in one (see kernels/runtime/emulator/__init__.py).
@@ -305,8 +299,6 @@ class Evidence:
 
         return _answers((version,), ask, known, known, refuse, **asked)
 
-    # ------------------------------------------------------------ plans
-
     def shared_bytes(self, version: str, array: str = "", **asked: Any) -> Estimates:
         """Bytes of shared memory that a block of the last launch asks for, or those of one array in it.
 
@@ -359,8 +351,6 @@ class Evidence:
         """Those of a study on this GPU."""
         return STUDIES[study].on(self.gpu["sms"]).problems if study in STUDIES else ()
 
-    # ------------------------------------------------------------ the machine, the documents
-
     def ceiling(self, name: str) -> Estimate:
         """What the GPU reaches at most, measured on it."""
         if name not in self.gpu["ceilings"]:
@@ -378,9 +368,6 @@ def said(row: str) -> Estimate:
 def stated(hdim: Sequence[int], *rows: str) -> Estimates:
     """Rows of data/published.csv, one a head dim. Raises: KeyError."""
     return Estimates({key: said(row) for key, row in zip(hdim, rows, strict=True)})
-
-
-# ---------------------------------------------------------------- how a problem is chosen
 
 
 def home(version: str) -> str:

@@ -38,8 +38,6 @@ SIZE = 6.6  # points
 MOST = 4  # arrows
 DOUBLING, LEAST = 0.035, -6  # inches of a bar, and the least doublings that are drawn
 VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
-
-
 TITLES = {  # the edition's
     "attention": "Every query reads all keys; with float4 a kernel reads a third of the sectors",
     "sinusoidal": "V1 to V5 embed each key 64 times, the hybrids once",

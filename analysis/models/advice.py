@@ -137,7 +137,8 @@ def by_rules(problem: Problem, e: Evidence) -> Iterator[str]:
     yield from (line, "Full fusion at the nearest measured shapes:", *nearest_times(e, problem, FULL))
 
 
-def main(arguments: list[str] | None = None) -> int:
+def told(arguments: list[str] | None = None) -> str:
+    """What the command prints for some arguments. Raises: DataError."""
     parser = argparse.ArgumentParser(prog="python -m analysis advise", description="Should RoPE be fused here?")
     parser.add_argument("--gpu", default="", help="a folder of data/measured/; by default the reference")
     for name, usual in (("batch", 1), ("heads", 1), ("seq-q", 64), ("hdim", 128)):
@@ -152,7 +153,11 @@ def main(arguments: list[str] | None = None) -> int:
         options["rotary_dim"] = options["hdim"]
     try:
         problem = Problem("rope", **options)
-        print(f"{label(problem)}, {problem.dtype}\n{advise(problem, gpu)}")
+        return f"{label(problem)}, {problem.dtype}\n{advise(problem, gpu)}"
     except ValueError as error:  # Unsupported among them
         raise DataError(str(error)) from error
+
+
+def main(arguments: list[str] | None = None) -> int:
+    print(told(arguments))
     return 0
