@@ -38,7 +38,8 @@ def make_inputs(problem: Problem, kind: str, seed: int = 42) -> dict[str, np.nda
     Raises:
         ValueError: another kind.
     """
-    dtype, shapes, start = getattr(torch, problem.dtype), _shapes(problem), 0
+    dtype, start = getattr(torch, problem.dtype), 0
+    shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape}
     drawn: dict[str, np.ndarray] = {}
     if kind == "uniform":
         for name, shape in shapes.items():
@@ -76,10 +77,6 @@ def _uniform(seed: int, start: int, count: int, dtype: torch.dtype) -> np.ndarra
     with ThreadPoolExecutor() as pool:
         list(pool.map(draw, range(0, count, DRAWN_AT_ONCE)))
     return out
-
-
-def _shapes(problem: Problem) -> dict[str, tuple[int, ...]]:
-    return {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape}
 
 
 def angles(positions: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:

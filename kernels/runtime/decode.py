@@ -33,6 +33,14 @@ def values_of(
     return (*addresses, *apart_in_rows, *sizes, *rotation, part, totals)
 
 
+def workspace(floats: Sequence[int], device: torch.device) -> tuple[torch.Tensor | None, tuple[int, ...]]:
+    """One tensor for so many float32 after one another, and where each begins; None and 0 for none at all."""
+    if not any(floats):
+        return None, (0,) * len(floats)
+    memory = torch.empty(sum(floats), dtype=torch.float32, device=device)
+    return memory, tuple(memory.data_ptr() + 4 * sum(floats[:i]) for i in range(len(floats)))
+
+
 class Caller:
     """What calls of a signature on a device have in common; `call` is the first of them."""
 

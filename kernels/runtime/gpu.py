@@ -16,13 +16,7 @@ from .compile import assembled, compile_ptx, entry_name, require_block_shared, r
 ALIGNMENT = 256
 DEFAULT_SHARED_LIMIT = 49_152
 PORTABLE_CLUSTER = 8  # blocks, on every GPU that has clusters
-DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "uint8": torch.uint8,
-    "int32": torch.int32,
-}
+DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "uint8", "int32")}
 NAN_BITS = 0xFF  # of a float8, which is kept as its bits
 C_TYPES = {
     "cint": ctypes.c_int32,
@@ -239,24 +233,16 @@ def encode_map(of: TensorMap, address: int) -> bytes:
     return ctypes.string_at(place, MAP_BYTES)
 
 
-def _buffers(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Buffer]:
-    return plan.buffers or {name: Buffer(values.shape, plan.problem.dtype) for name, values in inputs.items()}
-
-
-def _placed_bytes(buffer: Buffer) -> int:
-    return -(-(buffer.size + buffer.padding) * DTYPES[buffer.dtype].itemsize // ALIGNMENT) * ALIGNMENT
-
-
 class BufferSet:
     """One allocation that holds all buffers of a plan, each 256-byte aligned; `inputs` are arrays or tensors."""
 
     def __init__(self, plan: Plan, inputs: Mapping[str, Any], copies: int = 1) -> None:
         device = require_gpu()
-        buffers = _buffers(plan, inputs)
+        buffers = plan.buffers or {name: Buffer(x.shape, plan.problem.dtype) for name, x in inputs.items()}
         self.offsets, end = {}, 0
         for name, buffer in buffers.items():
             self.offsets[name] = end
-            end += _placed_bytes(buffer)
+            end += -(-(buffer.size + buffer.padding) * DTYPES[buffer.dtype].itemsize // ALIGNMENT) * ALIGNMENT
         self.arena = torch.empty((copies, end), dtype=torch.uint8, device=device)
         self.buffers = buffers
         for name, buffer in buffers.items():
@@ -300,11 +286,8 @@ class Program:
         self.plan = plan
         self.buffers = BufferSet(plan, inputs, copies)
         self._out: torch.Tensor | None = None
-        steps = [self._prepare(step) for step in self._plan_steps()]
+        steps = [self._prepare(step) for step in (plan.steps if plan.call is None else (plan.call, SYNC))]
         self._steps = [tuple(step(copy) for step in steps) for copy in range(copies)]
-
-    def _plan_steps(self) -> tuple[Any, ...]:
-        return self.plan.steps if self.plan.call is None else (self.plan.call, SYNC)
 
     def _prepare(self, step: Any) -> Callable[[int], Callable[[], object]]:
         """What prepares a step for a copy of the buffers; what all copies share is done at once."""

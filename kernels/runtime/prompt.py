@@ -1,9 +1,11 @@
-"""Prompts in half precision of one signature on a device, by the kernel that the rule takes for so many keys.
+"""Prompts of one signature on a device: in half precision by the kernel that the rule takes for so many keys.
 
 The kernel on wgmma has its tensor maps among its arguments, so a CUDA graph holds them as it holds numbers. Tensors
-that no map describes, as expanded ones, and sequences with lengths of their own go to the kernel on mma.sync.
+that no map describes, as expanded ones, and sequences with lengths of their own go to the kernel on mma.sync. In float32 a launch
+that splits numbers into parts comes first.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +16,12 @@ from ..flash.prompts.plan import Prompt, on_mma, prompt_call
 from ..flash.prompts.shapes import WgmmaShape
 from ..version import Launch
 from . import gpu
-from .decode import NAMES, Caller, values_of
+from .decode import NAMES, Caller, values_of, workspace
 from .prepared import Prepared, build
 
 MAPS, ROTATED = ("k_map", "v_map"), "k_rotated"
+PARTS = ("scales", "q_parts", "k_parts", "v_parts")  # of a float32 prompt
+ALIGNED = 64  # float32: 256 bytes, which a tensor map begins on
 MOST_BLOCKS = 65_535  # of a grid's second and third dim
 VALUES = slice(8, 11)  # of the strides: batch, head and row of v
 
@@ -87,3 +91,24 @@ class Prompter(Caller):
             return
         maps = self._map(call, key, seq_k, key_strides), self._map(call, addresses[2], seq_k, strides[VALUES])
         start(attend, grid, made_of and (*made_of, *maps), *maps)
+
+
+class Prompter32(Caller):
+    """Attends float32 prompts of a signature that `chosen32` takes."""
+
+    def __init__(self, call: Any, device: torch.device, index: int) -> None:
+        super().__init__(call, device, index)
+        split, attend = call.launches((), self.problem.seq_k)
+        build((attend, split), self.target, index)
+        self._kernels = self.prepared(split, (*NAMES, *PARTS)), self.prepared(attend, (*NAMES, *PARTS, "q_map", *MAPS))
+
+    def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:
+        call = self.call
+        sizes = [-(-math.prod(shape) // ALIGNED) * ALIGNED for shape in call.buffers(seq_k).values()]
+        _memory, parts = workspace(sizes, self.device)
+        tensors = zip(call.maps(seq_k).values(), parts[1:], strict=True)
+        maps = self.remembered((parts[0], seq_k), lambda: tuple(gpu.encode_map(*each) for each in tensors))
+        values = values_of(addresses, strides, call.sizes(seq_k, q_offset, lengths), self.rotary_dim, others)
+        split, attend = call.launches((), seq_k)
+        self._kernels[0].launch(split.grid, (*values, *parts))
+        self._kernels[1].launch(attend.grid, (*values, *parts, *maps))

@@ -12,8 +12,9 @@ import torch
 
 from ..alibi.v1 import ALIBI
 from ..constants import FLOATS, require
+from ..flash import cluster
 from ..flash.choose import chosen
-from ..flash.cluster import PLAIN, require_problem, serve, workspace
+from ..flash.cluster import PLAIN, require_problem, serve
 from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
 from ..flash.cluster.shape import power_of_two
 from ..flash.decode.choose import MOST_QUERIES
@@ -23,10 +24,9 @@ from ..rope.v8 import rates_of_turning
 from ..version import Launch, Problem, Unsupported
 from . import gpu, resident
 from .arguments import MOST_PLACES, NO_TENSORS, Settled, Tensors
-from .decode import DTYPES, Caller, Decoder
+from .decode import DTYPES, Caller, Decoder, workspace
 from .prepared import C_FORMATS, TENSORS, Prepared, prepared
-from .prompt import Prompter
-from .prompt32 import Prompter32
+from .prompt import Prompter, Prompter32
 from .torch_path import MOST_POSITIONS
 
 PACKAGE = __name__.split(".")[0]
@@ -37,20 +37,20 @@ MOST_ROWS = 2**31 - 1  # of tables, which kernels count in an int32
 KEYS = 64  # of a tile
 CALLERS = {"decode": Decoder, "chunk": Decoder, "prompt": Prompter, "prompt32": Prompter32}
 
+NUMBERS = ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")  # that launches end with
 # What a kernel may ask for: the addresses of tensors and their strides in elements; numbers; the addresses of what else
 # the call has, 0 where it has none; the rows of cos and sin, and from one to the next; the stride of positions, 0 where
 # all share; the addresses of what a launch leaves to the next. Tables have an even number of pairs, and a row starts on
 # 8 bytes; rates are float32[pairs, 2], pairs even.
 VALUES = (
-    *("q", "k", "v", "out"),
-    *(f"{tensor}{axis}" for tensor in ("q", "k", "v", "out") for axis in (".batch", ".head", ".row", ".dim")),
-    *("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale"),
+    *TENSORS,
+    *(f"{tensor}{axis}" for tensor in TENSORS for axis in (".batch", ".head", ".row", ".dim")),
+    *NUMBERS,
     *("cos", "sin", "rates", "positions", "slopes", "rows", "pitch", "positions.batch"),
     *("k_embedded", "part", "totals"),
 )
 
 WORKSPACE = VALUES[-3:]
-NUMBERS = ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")  # that launches end with
 KEY_NUMBERS = ("seq_k", "seq_k", "hdim", "rotary_dim", 0, "causal", "scale")  # and one that embeds K: key j is at j
 
 _copied: set[str] = set()
@@ -89,7 +89,7 @@ def plan_launch(problem: Problem, target: str, sms: int, interleaved: bool, tabl
         table = ("cos", "sin", "pitch", "rows") if tables else ("rates",)
         table += ("positions", "positions.batch") if positions else ()
     launches = serve(problem, embedding, table, problem.rotary_dim, target, sms, table_type=table_type)
-    shapes = workspace(problem, launches)
+    shapes = cluster.workspace(problem, launches)
     floats = tuple(math.prod(shapes.get(name, (0,))) for name in WORKSPACE)
     return Planned(tuple((launch, _arguments(launch)) for launch in launches), floats, interleaved=not half_split)
 
@@ -168,21 +168,9 @@ def launch_on_card(
     if made_of and ready.launches[0][0].launch_again(addresses, made_of):
         return out if written is out else out.copy_(written)
     others, _held = ready.others or _others(q, tensors, settled)  # held until it is launched
-    _memory, places = _workspace(ready.workspace, q.device)
-    values = (
-        *addresses,
-        *strides,
-        seq_q,
-        seq_k,
-        q.shape[3],
-        rotary_dim,
-        q_offset,
-        settled.causal,
-        settled.scale,
-        *others,
-        *places,
-        *ready.constants,
-    )
+    _memory, places = workspace(ready.workspace, q.device)
+    numbers = (seq_q, seq_k, q.shape[3], rotary_dim, q_offset, settled.causal, settled.scale)
+    values = (*addresses, *strides, *numbers, *others, *places, *ready.constants)
     for made, grid, pick in ready.launches:
         made.launch(grid, pick(values), made_of)
     return out if written is out else out.copy_(written)
@@ -192,14 +180,6 @@ def _require_positions(positions: int) -> None:
     if positions > MOST_POSITIONS:
         template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
         raise Unsupported("q_offset", positions - 1, MOST_POSITIONS, template)
-
-
-def _workspace(floats: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor | None, tuple[int, ...]]:
-    """One tensor for all of WORKSPACE, and their addresses; None and 0 where there is nothing to leave."""
-    if not any(floats):
-        return None, floats
-    memory = torch.empty(sum(floats), dtype=torch.float32, device=device)
-    return memory, tuple(memory.data_ptr() + 4 * sum(floats[:i]) for i in range(len(floats)))
 
 
 def _others(

@@ -1,5 +1,6 @@
 """Runs one launch, in batches of as many blocks as fit."""
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 
@@ -17,23 +18,6 @@ ENDLESS = 20_000_000  # straight-line segments in a launch: hours, where the lon
 BATCH_LANES = 1 << 15
 BATCH_REGISTER_BYTES = 1 << 28
 BATCH_READERS = 1 << 26  # granules times warps, if the latest reader of each granule is kept per warp
-
-
-def _run(launch: LaunchState, blocks: np.ndarray) -> LaunchReport:
-    module = launch.module
-    per_block = max(launch.warps * 32, 1)
-    count = min(BATCH_LANES // per_block, BATCH_REGISTER_BYTES // (per_block * max(module.register_bytes, 1)))
-    if module.uses_mbarriers:
-        size = module.source.static_bytes + launch.shared_bytes
-        count = min(count, BATCH_READERS // (launch.warps * (size // module.granule + 1)))
-    count = max(count // launch.cluster, 1) * launch.cluster
-    with np.errstate(all="ignore"):
-        try:
-            for first in range(0, len(blocks), count):
-                Batch(launch, blocks[first : first + count]).run()
-        except LaunchAborted:
-            pass
-    return launch.report()
 
 
 def execute(
@@ -68,4 +52,13 @@ def execute(
     whole = len(chosen) % cluster == 0 and (np.unique(chosen // cluster, return_counts=True)[1] == cluster).all()
     if not whole or (chosen.size and (chosen[0] < 0 or chosen[-1] >= math.prod(launch.grid))):
         raise ValueError("blocks must be whole clusters of the grid")
-    return _run(launch, chosen)
+    per_block = max(launch.warps * 32, 1)
+    count = min(BATCH_LANES // per_block, BATCH_REGISTER_BYTES // (per_block * max(module.register_bytes, 1)))
+    if module.uses_mbarriers:
+        size = module.source.static_bytes + launch.shared_bytes
+        count = min(count, BATCH_READERS // (launch.warps * (size // module.granule + 1)))
+    count = max(count // cluster, 1) * cluster
+    with np.errstate(all="ignore"), contextlib.suppress(LaunchAborted):
+        for first in range(0, len(chosen), count):
+            Batch(launch, chosen[first : first + count]).run()
+    return launch.report()

@@ -115,28 +115,16 @@ def no_step(row: Row, mask: Mask) -> None:
 
 def elementwise(function: Callable, out: int, *sources: int) -> Step:
     """A closure that computes `function` of the source slots into the slot `out`."""
-    if isinstance(function, np.ufunc):
-        if len(sources) == 1:
-            (a,) = sources
 
-            def step(row, mask):
-                views = row.views
-                function(views[a], out=views[out], where=mask)
+    def in_place(row, mask):
+        views = row.views
+        function(*[views[s] for s in sources], out=views[out], where=mask)
 
-        else:
-            a, b = sources
+    def copied(row, mask):
+        views = row.views
+        np.copyto(views[out], function(*[views[s] for s in sources]), where=mask)
 
-            def step(row, mask):
-                views = row.views
-                function(views[a], views[b], out=views[out], where=mask)
-
-    else:
-
-        def step(row, mask):
-            views = row.views
-            np.copyto(views[out], function(*[views[s] for s in sources]), where=mask)
-
-    return step
+    return in_place if isinstance(function, np.ufunc) else copied
 
 
 def flushed(function: Callable) -> Callable:

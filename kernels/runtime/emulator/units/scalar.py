@@ -273,12 +273,7 @@ def _mov(d: Instruction) -> Step | None:
             np.copyto(row.views[target], value.view(bits).reshape(-1), where=mask)
 
         return pack
-    source = d.source(1, bits)
-
-    def move(row, mask):
-        np.copyto(row.views[target], row.views[source], where=mask)
-
-    return move
+    return elementwise(np.asarray, target, d.source(1, bits))
 
 
 @opcode("cvta", "to global shared shared::cta local const param")

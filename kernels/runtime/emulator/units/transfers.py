@@ -68,12 +68,7 @@ def _ld_param(d: Instruction) -> Step | None:
     match = ADDRESS.fullmatch(d.operands[1])
     if match is None or match[2] not in (None, "0") or match[1] not in d.module.source.params:
         raise d.unknown(f"parameter {d.operands[1]}")
-    source, target = d.module.param(match[1], d.type), d.result()
-
-    def step(row, mask):
-        np.copyto(row.views[target], row.views[source], where=mask)
-
-    return step
+    return elementwise(np.asarray, d.result(), d.module.param(match[1], d.type))
 
 
 @opcode("st", f"{SPACES} {MEMORY_HINTS} v2 v4")
