@@ -1,8 +1,8 @@
 """Prompts of one signature on a device: in half precision by the kernel that the rule takes for so many keys.
 
 The kernel on wgmma has its tensor maps among its arguments, so a CUDA graph holds them as it holds numbers. Tensors
-that no map describes, as expanded ones, and sequences with lengths of their own go to the kernel on mma.sync. In float32 a launch
-that splits numbers into parts comes first.
+that no map describes, as expanded ones, and sequences with lengths of their own go to the kernel on mma.sync. In
+float32 a launch that splits numbers into parts comes first.
 """
 
 import math

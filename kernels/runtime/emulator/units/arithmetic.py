@@ -146,6 +146,14 @@ def from_bfloat16(bits):
     return (np.asarray(bits).astype(U32) << U32(16)).view(F32)
 
 
+def factors(words: np.ndarray, kind: str) -> np.ndarray:
+    """What a product takes from raw registers, one or two numbers each, as float32."""
+    if kind == "tf32":
+        return (words & U32(0xFFFFE000)).view(F32)
+    halves = words.view(U16)
+    return from_bfloat16(halves) if kind == "bf16" else halves.view(F16).astype(F32)
+
+
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 

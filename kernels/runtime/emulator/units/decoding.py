@@ -21,21 +21,23 @@ F32, U32 = np.float32, np.uint32
 Step = Callable[[Row, Mask], None]
 Blocked = Callable[[Row, Mask], np.ndarray | None]
 Decoder = Callable[["Instruction"], Step | None]
-DECODERS: dict[str, tuple[Decoder, frozenset[str]]] = {}
+DECODERS: dict[str, tuple[Decoder, frozenset[str], bool]] = {}
 CONVERTED = ("bf16", "f16x2", "bf16x2", "tf32")  # types of conversions and products alone
 LANES = np.arange(32)
+GROUP, MEMBER = LANES >> 2, LANES & 3  # of a lane in the fragments of a product
 BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
-def opcode(names: str, modifiers: str = "") -> Callable[[Decoder], Decoder]:
+def opcode(names: str, modifiers: str = "", ordered: bool = False) -> Callable[[Decoder], Decoder]:
     """Register the decoder of some opcodes with the modifiers it understands (types are always allowed).
 
-    An opcode may include its first modifier, if that selects a different instruction.
+    An opcode may include its first modifier, if that selects a different instruction. Those that access or order memory
+    are `ordered`: each is a step of the race detection.
     """
 
     def register(decoder: Decoder) -> Decoder:
         for name in names.split():
-            DECODERS[name] = (decoder, frozenset(modifiers.split()))
+            DECODERS[name] = (decoder, frozenset(modifiers.split()), ordered)
         return decoder
 
     return register
@@ -109,6 +111,14 @@ class Instruction:
         return elementwise(function, target, *sources)
 
 
+def begun(step: Step, index: int) -> Step:
+    def both(row: Row, mask: Mask) -> None:
+        row.unit.begin(index)
+        step(row, mask)
+
+    return both
+
+
 def no_step(row: Row, mask: Mask) -> None:
     """The step of an instruction that the scheduler executes, or that has no effect here."""
 
@@ -143,16 +153,17 @@ def decode(module: SlottedKernel, statement: Statement, index: int) -> Instructi
     name = next((whole for whole in wholes if whole in DECODERS), instruction.head)
     if name not in DECODERS:
         raise UnknownInstruction(f"opcode {statement.opcode} in '{statement.text}'")
-    decoder, allowed = DECODERS[name]
+    decoder, allowed, ordered = DECODERS[name]
     strange = {flag for flag in instruction.flags - allowed if not flag.startswith(("L1::", "L2::"))}
     if strange:
         raise instruction.unknown(f"modifier {', '.join(sorted(strange))}")
     try:
-        instruction.step = decoder(instruction) or no_step
+        step = decoder(instruction)
     except UnknownInstruction as error:
         raise UnknownInstruction(f"{statement.opcode}: {error}") from error
     except (IndexError, KeyError, ValueError, StopIteration) as error:
         raise instruction.unknown(f"{type(error).__name__} {error}") from error
+    instruction.step = begun(step, index) if step and ordered else step or no_step
     return instruction
 
 

@@ -14,7 +14,9 @@ from .decoding import PHASE_WAIT, Instruction, Step, opcode
 from .transfers import ADDRESS, address_of
 
 
-@opcode("mbarrier", "init arrive expect_tx try_wait parity shared shared::cta acquire release cta cluster")
+@opcode(
+    "mbarrier", "init arrive expect_tx try_wait parity shared shared::cta acquire release cta cluster", ordered=True
+)
 def _mbarrier(d: Instruction) -> Step | None:
     index, name = d.index, d.modifiers[0]
     if d.type != "b64" or not {"shared", "shared::cta"} & d.flags:
@@ -23,7 +25,6 @@ def _mbarrier(d: Instruction) -> Step | None:
         address, count = address_of(d, d.operands[0]), d.source(1, "u32")
 
         def init(row: Row, mask: Mask) -> None:
-            row.unit.begin(index)
             lanes = row.indices(mask)
             positions = row.unit.place_barriers(row, lanes, address(row)[lanes])
             row.barriers.init(positions, row.lanes(count)[lanes].astype(I64))
@@ -37,7 +38,6 @@ def _mbarrier(d: Instruction) -> Step | None:
         expected = d.source(2, "u32") if expects else d.module.operand("0", "u32")
 
         def arrive(row: Row, mask: Mask) -> None:
-            row.unit.begin(index)
             lanes = row.indices(mask)
             slots = row.unit.use_barriers(row, lanes, address(row)[lanes], False)
             row.barriers.arrive(slots, row.threads[lanes] >> 5, row.lanes(expected)[lanes].astype(I64))
@@ -61,7 +61,6 @@ def _mbarrier(d: Instruction) -> Step | None:
         return waited
 
     def wait(row: Row, mask: Mask) -> None:
-        row.unit.begin(index)
         lanes = row.indices(mask)
         slots = row.unit.use_barriers(row, lanes, address(row)[lanes], False)
         row.barriers.acquire(slots, row.threads[lanes] >> 5)
@@ -71,18 +70,17 @@ def _mbarrier(d: Instruction) -> Step | None:
     return wait
 
 
-@opcode("st.async", "async weak shared::cluster mbarrier::complete_tx::bytes v2 v4")
+@opcode("st.async", "async weak shared::cluster mbarrier::complete_tx::bytes v2 v4", ordered=True)
 def _st_async(d: Instruction) -> Step | None:
     if not {"shared::cluster", "mbarrier::complete_tx::bytes"} <= d.flags:
         raise d.unknown("form")
-    index, address, barrier = d.index, address_of(d, d.operands[0]), address_of(d, d.operands[2])
+    address, barrier = address_of(d, d.operands[0]), address_of(d, d.operands[2])
     names = d.vector(1)
     if len(names) != int(d.flag("v2 v4", "v1")[1]) or numpy_type(d.type).itemsize < 4:
         raise d.unknown("vector length or type")
     sources = [d.module.operand(name, d.type) for name in names]
 
     def send(row: Row, mask: Mask) -> None:
-        row.unit.begin(index)
         lanes = row.indices(mask)
         values = np.stack([row.lanes(source)[lanes] for source in sources], axis=1)
         slots = row.unit.use_barriers(row, lanes, barrier(row)[lanes], True)
@@ -96,12 +94,12 @@ def _st_async(d: Instruction) -> Step | None:
 BULK = "async bulk tensor 2d 3d 4d shared::cluster global tile mbarrier::complete_tx::bytes"
 
 
-@opcode("cp.async.bulk.tensor", BULK)
+@opcode("cp.async.bulk.tensor", BULK, ordered=True)
 def _copy_tensor(d: Instruction) -> Step | None:
     """Copy a box of a tensor to the shared memory of the block; each active lane copies one."""
     if d.modifiers[4:6] != ["shared::cluster", "global"] or "mbarrier::complete_tx::bytes" not in d.flags:
         raise d.unknown("form")
-    index, address, barrier = d.index, address_of(d, d.operands[0]), address_of(d, d.operands[2])
+    address, barrier = address_of(d, d.operands[0]), address_of(d, d.operands[2])
     tensor, _, place = d.operands[1].strip("[] ").partition(",")
     if ADDRESS.fullmatch(f"[{tensor}]") is None or len(d.operands) != 3:
         raise d.unknown("operands")
@@ -111,7 +109,6 @@ def _copy_tensor(d: Instruction) -> Step | None:
         raise d.unknown("coordinates")
 
     def copy(row: Row, mask: Mask) -> None:
-        row.unit.begin(index)
         places, maps, to = np.stack([row.lanes(each) for each in coordinates], 1), where(row), address(row)
         lanes = row.indices(mask)
         slots = row.unit.use_barriers(row, lanes, barrier(row)[lanes], True)

@@ -38,11 +38,11 @@ def _space(d: Instruction) -> str:
 SPACES = "global const shared shared::cta shared::cluster local param"
 
 
-@opcode("ld ldu", f"{SPACES} {MEMORY_HINTS} v2 v4")
+@opcode("ld ldu", f"{SPACES} {MEMORY_HINTS} v2 v4", ordered=True)
 def _ld(d: Instruction) -> Step | None:
     if "param" in d.flags:
         return _ld_param(d)
-    space, address, index = _space(d), address_of(d, d.operands[1]), d.index
+    space, address = _space(d), address_of(d, d.operands[1])
     dtype = numpy_type(d.type)
     names = d.vector(0)
     if len(names) != int(d.flag("v2 v4", "v1")[1]):
@@ -57,7 +57,6 @@ def _ld(d: Instruction) -> Step | None:
             row.views[target][lanes] = values[:, position]
 
     def step(row, mask):
-        row.unit.begin(index)
         for part, active, there in row.unit.spaces(space, mask, address(row)):
             one_space(row, active, part, there)
 
@@ -71,9 +70,9 @@ def _ld_param(d: Instruction) -> Step | None:
     return elementwise(np.asarray, d.result(), d.module.param(match[1], d.type))
 
 
-@opcode("st", f"{SPACES} {MEMORY_HINTS} v2 v4")
+@opcode("st", f"{SPACES} {MEMORY_HINTS} v2 v4", ordered=True)
 def _st(d: Instruction) -> Step | None:
-    space, address, index = _space(d), address_of(d, d.operands[0]), d.index
+    space, address = _space(d), address_of(d, d.operands[0])
     dtype = numpy_type(d.type)
     bits = np.dtype(f"u{dtype.itemsize}")
     names = d.vector(1)
@@ -84,7 +83,6 @@ def _st(d: Instruction) -> Step | None:
     sources = [d.module.operand(name, dtype) for name in names]
 
     def step(row, mask):
-        row.unit.begin(index)
         columns = [row.lanes(source) for source in sources]
         values = (columns[0] if len(columns) == 1 else np.stack(columns, axis=1)).view(bits)
         for part, active, there in row.unit.spaces(space, mask, address(row)):
@@ -101,10 +99,10 @@ ATOMIC: dict[str, Callable] = {
 }  # fmt: skip
 
 
-@opcode("atom red", f"{SPACES} {MEMORY_HINTS} acq_rel min max noftz {' '.join(ATOMIC)}")
+@opcode("atom red", f"{SPACES} {MEMORY_HINTS} acq_rel min max noftz {' '.join(ATOMIC)}", ordered=True)
 def _atom(d: Instruction) -> Step | None:
     returns = d.head == "atom"
-    space, address, index = _space(d), address_of(d, d.operands[int(returns)]), d.index
+    space, address = _space(d), address_of(d, d.operands[int(returns)])
     name = d.flag("min max " + " ".join(ATOMIC))
     if (d.is_float and name in ("min", "max")) or space == "local":
         raise d.unknown("type")
@@ -113,7 +111,6 @@ def _atom(d: Instruction) -> Step | None:
     target = d.result() if returns else -1
 
     def step(row, mask):
-        row.unit.begin(index)
         values = [row.lanes(operand) for operand in operands]
         for part, active, there in row.unit.spaces(space, mask, address(row)):
             lanes, old = row.unit.atomic(row, active, part, there, operation, values)
@@ -123,9 +120,8 @@ def _atom(d: Instruction) -> Step | None:
     return step
 
 
-@opcode("cp", "async cg ca shared shared::cta global commit_group wait_group wait_all")
+@opcode("cp", "async cg ca shared shared::cta global commit_group wait_group wait_all", ordered=True)
 def _cp(d: Instruction) -> Step | None:
-    index = d.index
     if "async" not in d.flags:
         raise d.unknown("form")
     if "commit_group" in d.flags:
@@ -138,7 +134,6 @@ def _cp(d: Instruction) -> Step | None:
         pending = int(d.operands[0], 0) if "wait_group" in d.flags else None
 
         def wait(row, mask):
-            row.unit.begin(index)
             row.unit.wait_async(row, mask, pending)
 
         return wait
@@ -149,7 +144,6 @@ def _cp(d: Instruction) -> Step | None:
     used = d.source(3, "u32") if len(d.operands) > 3 else -1
 
     def copy(row, mask):
-        row.unit.begin(index)
         row.unit.copy_async(row, mask, destination(row), source(row), size, row.lanes(used) if used >= 0 else None)
 
     return copy

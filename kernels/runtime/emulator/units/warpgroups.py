@@ -13,8 +13,9 @@ from ..memory.tensors import MAP_BYTES
 from ..report import UnknownInstruction
 from ..row import Mask, Row
 from . import arithmetic as am
-from .decoding import CONVERGENT, LANES, Instruction, Step, opcode
+from .decoding import CONVERGENT, GROUP, MEMBER, Instruction, Step, opcode
 from .transfers import SPACES, address_of
+from .warps import fragment
 
 F32, U32 = np.float32, np.uint32
 WARPS, ROWS = 4, 16  # warps of a warpgroup, and rows of A for each warp
@@ -22,7 +23,15 @@ DEPTHS = {"tf32": 8, "f16": 16, "bf16": 16}  # terms of a product: 32 bytes
 SHAPES = {kind: " ".join(f"m64n{n}k{depth}" for n in range(8, 257, 8)) for kind, depth in DEPTHS.items()}
 PIECE = 16  # bytes that are always contiguous
 PITCH = np.array((0, 128, 64, 32))  # bytes of a row, by the swizzle mode of the descriptor
-_GROUP, _MEMBER = LANES >> 2, LANES & 3
+
+
+def _fields(descriptors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """int64[descriptors, 1, 1] each: start, leading and stride offset, and the pitch of the swizzle."""
+    bits = np.asarray(descriptors, np.uint64).astype(np.int64)[:, None, None]
+    if (bits >> 49 & 7).any():
+        raise UnknownInstruction("wgmma: a descriptor's base offset is not 0")
+    start, leading, stride = ((bits >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    return start, leading, stride, PITCH[bits >> 62 & 3]
 
 
 def tile_addresses(descriptors: np.ndarray, rows: int) -> np.ndarray:
@@ -34,11 +43,7 @@ def tile_addresses(descriptors: np.ndarray, rows: int) -> np.ndarray:
 
     Raises: UnknownInstruction for a base offset.
     """
-    bits = np.asarray(descriptors, np.uint64).astype(np.int64)[:, None, None]
-    if (bits >> 49 & 7).any():
-        raise UnknownInstruction("wgmma: a descriptor's base offset is not 0")
-    start, leading, stride = ((bits >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
-    pitch = PITCH[bits >> 62 & 3]
+    start, leading, stride, pitch = _fields(descriptors)
     row, piece = np.arange(rows)[:, None], np.arange(2)
     inside = np.where(pitch, row % 8 * pitch + piece * PIECE, row % 8 * PIECE + piece * leading)
     addresses = start + row // 8 * stride + inside
@@ -54,17 +59,15 @@ def transposed_addresses(descriptors: np.ndarray, depth: int, columns: int) -> n
 
     Raises: UnknownInstruction without a swizzle, or for a base offset.
     """
-    bits = np.asarray(descriptors, np.uint64).astype(np.int64)[:, None, None]
-    pitch = PITCH[bits >> 62 & 3]
-    if (bits >> 49 & 7).any() or not pitch.all():
-        raise UnknownInstruction("wgmma: a transposed tile without a swizzle, or a base offset that is not 0")
-    start, leading, stride = ((bits >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    start, leading, stride, pitch = _fields(descriptors)
+    if not pitch.all():
+        raise UnknownInstruction("wgmma: a transposed tile without a swizzle")
     term, first = np.arange(depth)[:, None], PIECE * np.arange(columns // 8)
     addresses = start + first // pitch * leading + term // 8 * stride + term % 8 * pitch + first % pitch
     return addresses ^ (addresses >> 7 << 4 & pitch - PIECE)
 
 
-@opcode("wgmma", f"mma_async fence commit_group wait_group sync aligned {' '.join(SHAPES.values())}")
+@opcode("wgmma", f"mma_async fence commit_group wait_group sync aligned {' '.join(SHAPES.values())}", ordered=True)
 def _wgmma(d: Instruction) -> Step | None:
     """D = A B + D, or A B, summed in float64 and rounded once. A is K-major; B too or, with 16 bits, transposed."""
     d.kind = CONVERGENT
@@ -73,10 +76,9 @@ def _wgmma(d: Instruction) -> Step | None:
     if "commit_group" in d.flags:
         return lambda row, mask: row.products.commit(np.any(row.active(mask), axis=1))
     if "wait_group" in d.flags:
-        index, pending = d.index, int(d.operands[0], 0)
+        pending = int(d.operands[0], 0)
 
         def wait(row: Row, mask: Mask) -> None:
-            row.unit.begin(index)
             row.products.wait(np.any(row.active(mask), axis=1), pending)
 
         return wait
@@ -86,33 +88,27 @@ def _wgmma(d: Instruction) -> Step | None:
     shape = d.flag(SHAPES[kind])
     if not shape:
         raise d.unknown("shape")
-    index, columns, depth, per_lane = d.index, int(shape[4:].partition("k")[0]), DEPTHS[kind], DEPTHS[kind] // 8
+    columns, depth = int(shape[4:].partition("k")[0]), DEPTHS[kind]
     targets = [d.module.result(name, "f32") for name in d.vector(0)]
-    fragment = d.operands[1].startswith("{")
-    a = [d.module.operand(name, "b32") for name in d.vector(1)] if fragment else [d.source(1, "b64")]
+    registers = d.operands[1].startswith("{")
+    a = [d.module.operand(name, "b32") for name in d.vector(1)] if registers else [d.source(1, "b64")]
     b = d.source(2, "b64")
     keep, negated = d.predicate(d.operands[3])
     signs = [d.module.constant_value(operand) for operand in d.operands[4:6]]
     swapped = [d.module.constant_value(operand) for operand in d.operands[6:]]
-    if len(targets) != columns // 2 or len(a) != (4 if fragment else 1):
+    if len(targets) != columns // 2 or len(a) != (4 if registers else 1):
         raise d.unknown("operands")
     if len(signs) != 2 or not set(signs) <= {1, -1}:
         raise d.unknown("scale")
-    if len(swapped) != (0 if kind == "tf32" else 2 - fragment) or not set(swapped) <= {0, 1} or swapped[:-1] == [1]:
+    if len(swapped) != (0 if kind == "tf32" else 2 - registers) or not set(swapped) <= {0, 1} or swapped[:-1] == [1]:
         raise d.unknown("transposition")
     sign, transposed = 1 if signs[0] == signs[1] else -1, swapped[-1:] == [1]
 
     def left(row: Row, warps: np.ndarray) -> np.ndarray:
-        if not fragment:
-            first = ROWS * (row.index % WARPS)
-            return _tile(row, a[0], warps, kind, lambda given: tile_addresses(given, first + ROWS)[:, first:])
-        value = np.zeros((len(warps), ROWS, depth))
-        for register, slot in enumerate(a):
-            line, term = _GROUP + 8 * (register & 1), per_lane * (_MEMBER + 4 * (register >> 1))
-            numbers = _numbers(np.ascontiguousarray(row.lanes(slot).reshape(-1, 32)[warps]), kind)
-            for part in range(per_lane):
-                value[:, line, term + part] = numbers.reshape(-1, 32, per_lane)[:, :, part]
-        return value
+        if registers:
+            return fragment(row, a, ROWS, kind)[warps]
+        first = ROWS * (row.index % WARPS)
+        return _tile(row, a[0], warps, kind, lambda given: tile_addresses(given, first + ROWS)[:, first:])
 
     def right(row: Row, warps: np.ndarray) -> np.ndarray:
         if transposed:
@@ -121,25 +117,16 @@ def _wgmma(d: Instruction) -> Step | None:
         return _tile(row, b, warps, kind, lambda given: tile_addresses(given, columns)).swapaxes(1, 2)
 
     def step(row: Row, mask: Mask) -> None:
-        row.unit.begin(index)
         warps = _whole_warps(row, mask)
         product = sign * (left(row, warps) @ right(row, warps))
         kept = row.lanes(keep).reshape(-1, 32)[warps] ^ negated
         for register, target in enumerate(targets):
-            line, column = _GROUP + 8 * (register >> 1 & 1), 8 * (register >> 2) + 2 * _MEMBER + (register & 1)
+            line, column = GROUP + 8 * (register >> 1 & 1), 8 * (register >> 2) + 2 * MEMBER + (register & 1)
             before = row.products.total(target, row.views[target], warps)
             total = product[:, line, column] + np.where(kept, before, F32(0))
             row.products.begin(target, row.views[target], warps, total)
 
     return step
-
-
-def _numbers(words: np.ndarray, kind: str) -> np.ndarray:
-    """The operands in raw registers, one or two each, as float32."""
-    if kind == "tf32":
-        return (words & U32(0xFFFFE000)).view(F32)
-    halves = words.view(np.uint16)
-    return am.from_bfloat16(halves) if kind == "bf16" else halves.view(np.float16).astype(F32)
 
 
 def _whole_warps(row: Row, mask: Mask) -> np.ndarray:
@@ -168,20 +155,19 @@ def _tile(row: Row, slot: int, warps: np.ndarray, kind: str, places: Callable[[n
         row.unit.read_until_now(row, lanes[done].reshape(-1), addresses[done].reshape(-1), PIECE)
 
     row.products.reading(warps, row.size // 32, again)
-    return _numbers(pieces.view(U32), kind).reshape(*shaped.shape[:2], -1).astype(np.float64)
+    return am.factors(pieces.view(U32), kind).reshape(*shaped.shape[:2], -1).astype(np.float64)
 
 
 FENCES = "cta gl sys gpu cluster sc acq_rel acquire release proxy async alias mbarrier_init tensormap::generic"
 
 
-@opcode("fence", f"{SPACES} {FENCES}")
+@opcode("fence", f"{SPACES} {FENCES}", ordered=True)
 def _fence(d: Instruction) -> Step | None:
     """Fences. `fence.proxy.async` publishes what is visible to the thread to products; for `fence.acq_rel.gpu` see
     `Messages`.
 
     `fence.proxy.tensormap` lets the thread use a tensor map in global memory. Other fences have no effect here.
     """
-    index = d.index
     if "tensormap::generic" in d.flags:
         address = address_of(d, d.operands[0])
         if "acquire" not in d.flags or d.module.constant_value(d.operands[1]) != MAP_BYTES:
@@ -194,11 +180,9 @@ def _fence(d: Instruction) -> Step | None:
         return of_map
 
     def products(row: Row, mask: Mask) -> None:
-        row.unit.begin(index)
         row.unit.order.fence_proxy(row.threads[row.indices(mask)])
 
     def blocks(row: Row, mask: Mask) -> None:
-        row.unit.begin(index)
         messages = row.unit.order.messages
         assert messages is not None  # because the kernel has such a fence
         messages.fence(row.threads[row.indices(mask)])
@@ -208,10 +192,10 @@ def _fence(d: Instruction) -> Step | None:
     return blocks if {"acq_rel", "gpu"} <= d.flags else None
 
 
-@opcode("setmaxnreg", "inc dec sync aligned")
+@opcode("setmaxnreg", "inc dec sync aligned", ordered=True)
 def _setmaxnreg(d: Instruction) -> Step | None:
     """Registers per thread from here on; `Batch` checks the total of a block at the end."""
-    index, count, more = d.index, d.module.constant_value(d.operands[0]), "inc" in d.flags
+    count, more = d.module.constant_value(d.operands[0]), "inc" in d.flags
     if count is None or count % 8 or not 24 <= count <= 256:
         raise d.unknown("count")
     if not d.module.source.entry_registers:
@@ -219,7 +203,6 @@ def _setmaxnreg(d: Instruction) -> Step | None:
     d.kind = CONVERGENT
 
     def step(row: Row, mask: Mask) -> None:
-        row.unit.begin(index)
         warps = _whole_warps(row, mask)
         before = row.registers[warps]
         wrong = before > count if more else before < count

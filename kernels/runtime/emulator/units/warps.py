@@ -5,7 +5,20 @@ import numpy as np
 from ..ptx.source import numpy_type
 from ..row import Mask, Row
 from . import arithmetic as am
-from .decoding import BARRIER, BITWISE, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, LANES, Instruction, Step, opcode
+from .decoding import (
+    BARRIER,
+    BITWISE,
+    BRANCH,
+    CLUSTER_WAIT,
+    CONVERGENT,
+    EXIT,
+    GROUP,
+    LANES,
+    MEMBER,
+    Instruction,
+    Step,
+    opcode,
+)
 from .transfers import address_of
 
 F32, U32 = np.float32, np.uint32
@@ -120,13 +133,16 @@ def _redux(d: Instruction) -> Step | None:
     return step
 
 
-# the element that each register of a lane holds: (row offset, column offset)
-_GROUP, _MEMBER = LANES >> 2, LANES & 3
-
-
-def _halves_of(slot: int, row: Row, bf16: bool) -> np.ndarray:
-    bits = np.ascontiguousarray(row.lanes(slot)).view(np.uint16).reshape(-1, 32, 2)
-    return am.from_bfloat16(bits) if bf16 else bits.view(np.float16).astype(F32)
+def fragment(row: Row, slots: list[int], rows: int, kind: str) -> np.ndarray:
+    """float64[warps, rows, terms]: 16 rows of A, or 8 columns of B, from the registers that hold them for a product."""
+    blocks, per_lane = rows // 8, 1 if kind == "tf32" else 2
+    value = np.zeros((row.size // 32, rows, len(slots) // blocks * 4 * per_lane))
+    for register, slot in enumerate(slots):
+        line, term = GROUP + 8 * (register % blocks), per_lane * (MEMBER + 4 * (register // blocks))
+        numbers = am.factors(np.ascontiguousarray(row.lanes(slot)), kind).reshape(-1, 32, per_lane)
+        for part in range(per_lane):
+            value[:, line, term + part] = numbers[:, :, part]
+    return value
 
 
 @opcode("mma", "sync aligned row col m16n8k4 m16n8k8 m16n8k16")
@@ -144,15 +160,9 @@ def _mma(d: Instruction) -> Step | None:
     a, b = ([d.module.operand(name, "b32") for name in d.vector(position)] for position in (1, 2))
     c = [d.module.operand(name, "f32") for name in d.vector(3)]
     targets = [d.module.result(name, "f32") for name in d.vector(0)]
-    per_lane = 1 if kind == "tf32" else 2
-    step_k = 4 * per_lane
+    step_k = 4 if kind == "tf32" else 8
     if len(a) != 2 * depth // step_k or len(b) != depth // step_k or len(c) != 4 or len(targets) != 4:
         raise d.unknown("operands")
-
-    def values(row, slot):
-        if kind == "tf32":
-            return (row.lanes(slot) & U32(0xFFFFE000)).view(F32).reshape(-1, 32, 1)
-        return _halves_of(slot, row, kind == "bf16")
 
     def step(row, mask):
         active = row.active(mask)
@@ -160,32 +170,20 @@ def _mma(d: Instruction) -> Step | None:
         if not (active.all(axis=1) == some).all():
             row.unit.current = index
             row.unit.found("divergent_warp", "", "warp", row.threads[int(np.flatnonzero(mask)[0])], int(mask.sum()))
-        warps = row.size // 32
-        left, right = np.zeros((warps, 16, depth)), np.zeros((warps, depth, 8))
-        total = np.zeros((warps, 16, 8))
-        for register, slot in enumerate(a):
-            value = values(row, slot)
-            for part in range(per_lane):
-                left[:, _GROUP + 8 * (register & 1), per_lane * _MEMBER + part + step_k * (register >> 1)] = value[
-                    :, :, part
-                ]
-        for register, slot in enumerate(b):
-            value = values(row, slot)
-            for part in range(per_lane):
-                right[:, per_lane * _MEMBER + part + step_k * register, _GROUP] = value[:, :, part]
+        total = np.zeros((row.size // 32, 16, 8))
         for register, slot in enumerate(c):
-            total[:, _GROUP + 8 * (register >> 1), 2 * _MEMBER + (register & 1)] = row.lanes(slot).reshape(-1, 32)
-        total += left @ right
+            total[:, GROUP + 8 * (register >> 1), 2 * MEMBER + (register & 1)] = row.lanes(slot).reshape(-1, 32)
+        total += fragment(row, a, 16, kind) @ fragment(row, b, 8, kind).swapaxes(1, 2)
         for register, target in enumerate(targets):
-            value = total[:, _GROUP + 8 * (register >> 1), 2 * _MEMBER + (register & 1)].astype(F32)
+            value = total[:, GROUP + 8 * (register >> 1), 2 * MEMBER + (register & 1)].astype(F32)
             np.copyto(row.views[target], value.reshape(-1), where=mask)
 
     return step
 
 
-@opcode("ldmatrix", "sync aligned m8n8 x1 x2 x4 trans shared shared::cta")
+@opcode("ldmatrix", "sync aligned m8n8 x1 x2 x4 trans shared shared::cta", ordered=True)
 def _ldmatrix(d: Instruction) -> Step | None:
-    index, address, transposed = d.index, address_of(d, d.operands[1]), "trans" in d.flags
+    address, transposed = address_of(d, d.operands[1]), "trans" in d.flags
     count = int(d.flag("x1 x2 x4")[1])
     if d.type != "b16" or "m8n8" not in d.flags:
         raise d.unknown("type")
@@ -194,7 +192,6 @@ def _ldmatrix(d: Instruction) -> Step | None:
     giving = LANES < 8 * count
 
     def step(row, mask):
-        row.unit.begin(index)
         given = row.active(mask) & giving
         lanes, data, where = row.unit.load(row, given.reshape(-1), "shared", address(row), 16)
         rows = np.zeros((row.size, 8), np.uint16)
@@ -212,14 +209,12 @@ def _ldmatrix(d: Instruction) -> Step | None:
 # --- barriers and control ---------------------------------------------------------------------------
 
 
-@opcode("bar barrier", "sync cta warp aligned cluster arrive wait release acquire relaxed")
+@opcode("bar barrier", "sync cta warp aligned cluster arrive wait release acquire relaxed", ordered=True)
 def _bar(d: Instruction) -> Step | None:
-    index = d.index
     if "warp" in d.flags:
         _convergent(d, d.operands[0])
 
         def sync_warp(row, mask):
-            row.unit.begin(index)
             some = row.active(mask).any(axis=1)
             row.unit.order.sync_warps(row.threads[::32][some] >> 5)
 
