@@ -1,5 +1,6 @@
 """A tensor map: a tensor in global memory, and the box of it that one copy brings to shared memory."""
 
+import math
 from dataclasses import dataclass
 
 MAP_BYTES = 128
@@ -33,3 +34,7 @@ class TensorMap:
             raise ValueError(f"strides {self.strides} and rows of {row} bytes: multiples of 16, boxes up to 256")
         if self.swizzle not in SWIZZLES or (self.swizzle and row != self.swizzle):
             raise ValueError(f"a box's row has {row} bytes, and the swizzle is {self.swizzle}")
+
+    @property
+    def box_bytes(self) -> int:
+        return math.prod(self.box) * self.itemsize

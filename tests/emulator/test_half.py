@@ -1,7 +1,5 @@
 """What half-precision kernels on Hopper are made of: products of 16-bit tiles, copies of tensors, registers moved."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -137,7 +135,7 @@ def test_unknown_products_name_themselves(old: str, new: str, message: str) -> N
 # --- copies of tensors --------------------------------------------------------------------------------
 
 MAP = TensorMap("x", sizes=(96, 5, 3), strides=(224, 1120), box=(64, 8, 1))  # rows of 112 elements, 5 of 2 x 3 heads
-BOX = 2 * math.prod(MAP.box)
+BOX = MAP.box_bytes
 INIT = """mov.u32 %r0, made; mov.u32 %r1, buffer; setp.eq.u32 %p0, %t, 0; setp.eq.u32 %p1, %t, 64;
   @%p0 mbarrier.init.shared::cta.b64 [%r0], 1; bar.sync 0;"""
 OPEN = "@%p0 fence.proxy.tensormap::generic.acquire.gpu [%w1], 128;"
@@ -194,7 +192,7 @@ def test_products_read_what_was_copied_without_a_fence() -> None:
     of = TensorMap("x", sizes=(64, DEPTH), strides=(128,), box=(64, DEPTH))
     copy = COPY.replace(".3d", ".2d").replace("%r2, %r3, %r4", "%r2, %r2").replace("%w1", "%w3")
     body = ".shared .align 8 .b8 made[8];" + INIT + "mov.u32 %r2, 0;" + OPEN.replace("%w1", "%w3")
-    body += EXPECT.replace(f"{BOX};", f"{2 * math.prod(of.box)};") + copy + WAIT + FILL.partition("@%p7 bra $fill;")[2]
+    body += EXPECT.replace(f"{BOX};", f"{of.box_bytes};") + copy + WAIT + FILL.partition("@%p7 bra $fill;")[2]
     body += product("bf16", REGISTERS, descriptor(0, 0, 1024, 128), "1") + FINISH + STORE
     out = np.zeros((128, COLUMNS // 2), np.float32)
     memory = Memory({"x": v_bits, "left": fragments(a_bits), "out": out, "map": np.zeros(128, np.uint8)})
