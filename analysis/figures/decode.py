@@ -116,7 +116,8 @@ def _left_out(e: Evidence) -> str:
         f"{keys:,}" for keys in SWEPT
         if (check := e.study(STUDY).check(FLASHINFER[0], step("float16", keys))) and check.status != "ok"
     ]  # fmt: skip
-    return f" FlashInfer's error with raw keys is more than we allow at {' and '.join(wrong)} keys." if wrong else ""
+    too_far = f" At {' and '.join(wrong)} keys FlashInfer's error with raw keys is above our limit, and not drawn."
+    return too_far if wrong else ""
 
 
 def decode_error(e: Evidence) -> Plot | Missing:
@@ -145,7 +146,7 @@ def decode_error(e: Evidence) -> Plot | Missing:
     return Plot(
         "decode-error",
         figure,
-        "Norm of the difference from float64 over that of the output, of the worse of two kinds of inputs. Heads as in "
+        "Error relative to float64 (a ratio of norms), for the worse of our two kinds of inputs. Heads as in "
         "the figure of times; at the last point 4 heads share one of K and V. PyTorch rotates by tables whose "
         "angles are float32 products, as models make them; FlashInfer's angles are such products too.",
         "Lines of the relative error by the number of keys. Those of PyTorch rise by a factor of hundreds in float32; "

@@ -44,7 +44,7 @@ def hybrid(e: Evidence) -> Says:
     return numbers(most=gain.fastest), checks(faster(gain.fastest), of_values(ties(gain.slowest)))
 
 
-@finding("decode-free", """With {keys:,} keys in float32 the rotation adds nothing to the time. In float16, where there
+@finding("decode-free", """With {keys:,} keys in float32 the rotation adds next to nothing. In float16, where there
 is half as much to read, it adds {half:slower}. With fewer keys the rotation adds up to {most:slower} in float16.""")
 def free(e: Evidence) -> Says:
     cost = rival(e, "float32", UNROTATED, False, (MANY, max(SWEPT)))

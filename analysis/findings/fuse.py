@@ -105,8 +105,8 @@ def rule(e: Evidence) -> Says:
 
 
 @finding("fuse-choice", """`rope_attention` chooses for you. In float32 it fused up to {few} queries at every shape that
-we timed, and beyond that mostly not. Where it did fuse beyond that, no other way with the same attention was
-faster.""")
+we timed, and beyond that mostly not. At the few larger shapes where it still fused, rotating first with the
+same attention was never faster.""")
 def choice(e: Evidence) -> Says:
     fused = {FULL, RAW, "rope_chunk"}
     alike = dict(compared(e, bool))

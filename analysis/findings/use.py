@@ -41,9 +41,9 @@ def first(e: Evidence) -> Says:
     return numbers(least=min(cold.values()), most=max(cold.values()), cached=max(cached.values())), checks(sooner)
 
 
-@finding("use-overhead", """Beside a bare launch of its kernel, a default call costs the host up to {added:.0} more. A
-long prompt in float32 takes up to {maps:.0} more, as it first describes each tensor to the GPU's copy unit. In a CUDA
-graph the call takes at most {graph:slower} longer.""")
+@finding("use-overhead", """A call costs the host up to {added:.0} on top of a bare launch of its kernel. A long prompt
+in float32 costs up to {maps:.0}, as it first describes each tensor to the GPU's copy unit. In a CUDA graph a call takes
+at most {graph:slower} longer than the bare launch.""")
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
     for row in op_rows(e, "op_time"):

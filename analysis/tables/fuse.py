@@ -43,8 +43,8 @@ def calls(e: Evidence) -> Table | Missing:
     })
     caption = (
         f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of PyTorch, "
-        "compiled or not, kernels in Triton and, in half precision, FlashInfer. Every shape counts at which one of "
-        f"these was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
+        "compiled or not, kernels in Triton and, in half precision, FlashInfer. Counted are all shapes at which "
+        f"at least one of these was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
     )
     if not rows:
         return Missing.study("peers")

@@ -41,8 +41,8 @@ def costs(e: Evidence) -> Table:
     header = ("call", "µs", "others take", "extra MB")
     caption = (
         f"The GPU alone, {e.card}; steps read K and V from memory. All but the last are of a LLaMA layer: 32 heads on "
-        "8 of K and V, head dim 128. Others: the fastest with a right result of PyTorch, compiled, Triton and "
-        "FlashInfer. Extra: memory beside the tensors of the call, by the plan of the kernel."
+        "8 of K and V, head dim 128. Others: the fastest of PyTorch (compiled or not), Triton and FlashInfer "
+        "that gives a right result. Extra: memory beside the tensors of the call, by the plan of the kernel."
     )
     source = measured(e, *{study: None for _, _, study, _ in CALLS}) + computed("memory by the plan")
     return Table(header, rows, header[1:], caption, source=source, title="What calls take")
