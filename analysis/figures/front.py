@@ -59,8 +59,8 @@ def fusing(e: Evidence) -> Plot:
     return Plot(
         "front",
         figure,
-        f"Head dim {MAIN.hdim}; V1 rotates all dims, V7 and V8 128. Measured: the GPU alone. Published: the authors' "
-        "clock, and V5 over kernels that load single floats. V8 is over kernels with its attention.",
+        f"Head dim {MAIN.hdim}; V1 rotates all dims, V7 and V8 128. Measured: GPU alone. Published: the authors' "
+        "clock, V5 over kernels that load single floats. V8 is over kernels with its attention.",
         "Bars of speedups over separate kernels, published and measured. Sinusoidal V5 and RoPE V7 are published above "
         "1 and measured below. RoPE V1, all fused, is below 1 in both, and our V8, all fused as well, is above.",
         frame,
