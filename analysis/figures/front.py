@@ -59,13 +59,13 @@ def fusing(e: Evidence) -> Plot:
     return Plot(
         "front",
         figure,
-        f"Head dim {MAIN.hdim}; V1 rotates all dims, V7 and V8 128. Measured: GPU alone. Published: the authors' "
-        "clock, V5 over kernels that load single floats. V8 is over kernels with its attention.",
+        f"Head dim {MAIN.hdim}; V1 rotates all dims, V7 and V8 the first 128. Published: the authors' clock, and "
+        "V5 beside kernels that load single floats. V8: beside kernels with its attention.",
         "Bars of speedups over separate kernels, published and measured. Sinusoidal V5 and RoPE V7 are published above "
         "1 and measured below. RoPE V1, all fused, is below 1 in both, and our V8, all fused as well, is above.",
         frame,
         measured(e, "log", "beyond") + published_on("rope"),
-        "Beside separate kernels that load four floats, V5 and V7 lose",
+        "At these shapes V5 and V7 lose, and RoPE can be fused",
     )
 
 

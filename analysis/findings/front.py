@@ -76,7 +76,7 @@ def verdicts(e: Evidence) -> Says:
 
 
 @finding("front-you", """**[For you?](fuse.html)** Decoding from raw (unrotated) keys, or float32 with up to {few}
-queries a head: fuse. Most longer prompts, and all in half precision: rotate in front.""")
+queries a head: fuse. Most longer prompts, and any in half precision: rotate in front.""")
 def you(e: Evidence) -> Says:
     return rule(e)
 

@@ -105,8 +105,8 @@ def rule(e: Evidence) -> Says:
 
 
 @finding("fuse-choice", """`rope_attention` chooses for you. In float32 it fused up to {few} queries at every shape that
-we timed, and beyond that mostly not. At the few larger shapes where it still fused, rotating first with the
-same attention was never faster.""")
+we timed, and beyond that mostly not. At a few shapes with more queries it still fused. There, rotating first
+with the same attention was never faster.""")
 def choice(e: Evidence) -> Says:
     fused = {FULL, RAW, "rope_chunk"}
     alike = dict(compared(e, bool))
@@ -150,8 +150,8 @@ def short(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-untimed", """In half-precision prompts we timed no full fusion, as we have no such kernel. With at least
-{tokens:,} tokens all of RoPE costs up to {long:slower}. With fewer it costs up to {short:slower}. Fusing could save no
+@finding("fuse-untimed", """In half-precision prompts we timed no full fusion, as we have no such kernel. RoPE makes
+short ones up to {short:slower} longer, and those of {tokens:,} tokens or more up to {long:slower}. Fusing could save no
 more.""")
 def untimed(e: Evidence) -> Says:
     prompts = {problem: unrotated(problem) for problem in e.study("half_prompts").problems("rope")}

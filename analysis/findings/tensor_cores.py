@@ -28,8 +28,8 @@ def short(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("tensor-cores-phase6", """With a causal mask, which hides later keys, in both, Phase 6 takes {slow:.1} as long
-as Phase 4. We only padded each row in shared memory by a few elements, and {share} of that gap was gone.""")
+@finding("tensor-cores-phase6", """Phase 6 takes {slow:.1} as long as Phase 4, both with a causal mask, which hides
+later keys. We only padded each row in shared memory by a few elements, and {share} of that gap was gone.""")
 def phase6(e: Evidence) -> Says:
     slow = e.speedup(CAUSAL, over=PHASE6, study="ablation", hdim=HDIM)
     share = e.share_closed(PHASE6, f"{PHASE6}_padded", CAUSAL, hdim=HDIM)
@@ -37,7 +37,8 @@ def phase6(e: Evidence) -> Says:
 
 
 @finding("tensor-cores-idle", """The registers suffice, and there are fewer barriers than in Phase 4. Removing the idle
-threads changes nothing, so they do not cause the gap. Work for all threads would help, but it helps Phase 4, too.""")
+threads changes nothing, so they do not cause the gap. Giving them work would help Phase 6, but it helps Phase 4
+as well.""")
 def idle(e: Evidence) -> Says:
     spills = (e.resource(f"fp16_phase6_iter{n}", "spill_bytes", hdim=HDIM) < 1 for n in (1, 2))
     barriers = e.count(PHASE6, "barriers", hdim=HDIM) / e.count(PHASE4, "barriers", hdim=HDIM)

@@ -33,9 +33,9 @@ def tiles(e: Evidence) -> Says:
     )
 
 
-@finding("v8-costs", """The whole call takes {v8}. Copies from the L2 cache and products on tensor cores alone would
-take {floor}. The rotations, on which the documents gave up, cost little: without RoPE the kernel takes {plain}.
-With all dims rotated it takes {whole}.""")
+@finding("v8-costs", """The whole call takes {v8}. If it only copied from the L2 cache and multiplied on tensor cores,
+it would take {floor}. The rotations, on which the documents gave up, cost little: without RoPE the kernel takes
+{plain}. With all dims rotated it takes {whole}.""")
 def costs(e: Evidence) -> Says:
     asked = ((V8, "peers", MAIN), ("attention_v8", "embeddings", PLAIN))
     us, plain = (e.time(name, study, problem=problem)[problem] for name, study, problem in asked)
@@ -55,8 +55,8 @@ def waits(e: Evidence) -> Says:
 
 @finding("v8-time", """The authors' separate kernels take {separate:.0f} times as long as V8. PyTorch's fastest way
 takes {peer:.1} as long. Most of this gain is not fusing but a better attention kernel: separate kernels with V8's own
-attention take {fused:.1} as long. A hybrid with it takes only {hybrid:slower} longer. With all dims rotated fusing is
-worth less.""")
+attention take {fused:.1} as long. A hybrid with that attention takes only {hybrid:slower} longer. With all dims rotated
+fusing is worth less.""")
 def taken(e: Evidence) -> Says:
     rotated = replace(MAIN, rotary_dim=MAIN.hdim)
     whole = over(e, SEPARATE, rotated)

@@ -76,8 +76,8 @@ def test(e: Evidence) -> Says:
 
 @finding(
     "wave-alone",
-    """It is not the saved launch or buffer either: even if separate kernels rotated in no time, V7 would be
-{alone:.1} as fast at *their load*.""",
+    """Nor does V7 win at *their load* by the launch and buffer that it saves: it would be {alone:.1} as
+fast even if separate kernels rotated in no time.""",
 )
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
@@ -86,8 +86,8 @@ def alone(e: Evidence) -> Says:
 
 
 @finding("wave-theirs", """In our build for that card {all} blocks of either kernel fit at once, and the shape has
-{log}. If theirs was alike, both needed a second wave, and something else made V7 win. The wait that their clock counts
-is too short for that on our card.""")
+{log}. If theirs was alike, both needed a second wave, and something else made V7 win. Their clock also counts a wait
+that V7 saves, but on our card that is too short to make V7 win.""")
 def theirs(e: Evidence) -> Says:
     v7, separate = (waves.compiled(e, name, "blocks_per_sm", waves.AUTHORS_TARGET) for name in (V7, SEPARATE))
     clock = e.speedup(V7, over=SEPARATE, timer="launched")
