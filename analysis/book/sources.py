@@ -65,13 +65,9 @@ def excerpt(what: Any, first: str, last: str) -> str:
     lines = inspect.getsource(what).splitlines()
     ends = [i for i, line in enumerate(lines) if line.lstrip().startswith(last)]
     starts = [i for i, line in enumerate(lines[: ends[0]] if ends else ()) if line.lstrip().startswith(first)]
-    heading = _heading(what)
-    if len(ends) != 1 or not starts:
-        raise DataError(f"{heading}: {len(ends)} lines begin with {last!r}, {len(starts)} before it with {first!r}")
-    return f"{heading}\n" + textwrap.dedent("\n".join(lines[starts[-1] : ends[0] + 1])) + "\n"
-
-
-def _heading(what: Any) -> str:
     origin = inspect.unwrap(what)
+    file = f"{getattr(origin, '__module__', origin.__name__).replace('.', '/')}.py"
+    if len(ends) != 1 or not starts:
+        raise DataError(f"{file}: {len(ends)} lines begin with {last!r}, {len(starts)} before it with {first!r}")
     name = f", {origin.__name__}" if hasattr(origin, "__module__") else ""
-    return f"# {getattr(origin, '__module__', origin.__name__).replace('.', '/')}.py{name}"
+    return f"# {file}{name}\n" + textwrap.dedent("\n".join(lines[starts[-1] : ends[0] + 1])) + "\n"

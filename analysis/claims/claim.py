@@ -133,9 +133,11 @@ def _said() -> Mapping[str, Mapping[str, Any]]:
 def _claim(kind: str, ask: Callable[[Evidence], Tests]) -> Callable[[Evidence], Tests]:
     """Register a claim: its id is the function's name, a letter for its subject and a number; its docstring says it.
 
-    Raises: DataError for one of which data/claims.csv does not say where it is made.
+    Raises: DataError where data/claims.csv does not say where it is made; ValueError for an id that is taken.
     """
     id = f"{ask.__name__[0].upper()}-{ask.__name__[1:]}"
+    if id in CLAIMS:
+        raise ValueError(f"claim {id} is there twice")
     if id not in _said():
         raise DataError(f"data/claims.csv has no claim {id}")
     CLAIMS[id] = Claim(id, kind, " ".join((ask.__doc__ or "").split()), ask, **_said()[id])
