@@ -29,8 +29,8 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
     return found
 
 
-@finding("use-first", """The first call of a kind compiles its kernels, which takes {least:.1f} to {most:.1f} s. They
-stay on disk: in the next process the first call takes {cached:.1f} s at most.""")
+@finding("use-first", """The first call, which compiles, takes {least:.1f} to {most:.1f} s. In the next process it finds
+the kernels on disk, and takes {cached:.1f} s at most.""")
 def first(e: Evidence) -> Says:
     rows = op_rows(e, "op_first")
     cold, cached = (
