@@ -49,9 +49,9 @@ class CInt(types.Number):
         def generic(self: Any, args: Any, kws: Any) -> Any:
             return rule(args)
 
-        typing.register_global(function)(
-            type(function.__name__, (AbstractTemplate,), {"key": function, "generic": generic})
-        )
+        first = {"target": "cuda"}  # tried before Numba's rules for any target, a dozen for each operator
+        members = {"key": function, "generic": generic, "metadata": first}
+        typing.register_global(function)(type(function.__name__, (AbstractTemplate,), members))
 
     def lowers(self, function: Any, kinds: tuple[Any, ...], emit: Any) -> None:
         lowering.lower(function, *kinds)(emit)

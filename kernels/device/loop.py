@@ -9,6 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import cuda, types
+from numba.cuda import cgutils
 from numba.cuda.extending import intrinsic
 
 from .cint import CINT
@@ -38,23 +39,25 @@ def opaque(typingctx, value):
     return CINT(value), codegen
 
 
-def repeat(body: Any, count: int, first: int = 0) -> Any:
-    """A device function that calls body(first, ...), body(first + 1, ...) and so on, `count` times.
+def repeat(body: Any, count: int) -> Any:
+    """A function for kernels: repeated(...) calls the device functions body(0, ...), body(1, ...) to `count` - 1.
 
     Whether the compiler unrolls a loop depends on its size, and an array that a loop indexes leaves the registers.
     """
-    if count == 1:
 
-        @cuda.jit(device=True)
-        def once(*args):
-            body(first, *args)
+    @intrinsic
+    def repeated(typingctx, *args):
+        dispatcher = typingctx.resolve_value_type(body)
+        called = typingctx.resolve_function_type(dispatcher, (types.int64, *args), {})
 
-        return once
-    left, right = repeat(body, count // 2, first), repeat(body, count - count // 2, first + count // 2)
+        def codegen(context, builder, signature, packed):
+            call = context.get_function(dispatcher, called)
+            context.add_linking_libs(getattr(call, "libs", ()))
+            values = cgutils.unpack_tuple(builder, packed[0])
+            for i in range(count):
+                call(builder, (context.get_constant(types.int64, i), *values))
+            return context.get_dummy_value()
 
-    @cuda.jit(device=True)
-    def both(*args):
-        left(*args)
-        right(*args)
+        return types.void(types.StarArgTuple(args)), codegen
 
-    return both
+    return repeated
