@@ -8,7 +8,7 @@ such a loop runs up to an `opaque` end.
 from typing import Any
 
 from llvmlite import ir
-from numba import cuda, types
+from numba import types
 from numba.cuda import cgutils
 from numba.cuda.extending import intrinsic
 
