@@ -29,6 +29,13 @@ def _element_pointer(context, builder, array_type, array, index_type, index):
     return builder.bitcast(pointer, _VECTOR.as_pointer(pointer.type.addrspace))
 
 
+def _elements(context, builder, array_type, array, index):
+    """Pointers to four elements of an array, from an index that counts from the first."""
+    data = context.make_array(array_type)(context, builder, array).data
+    places = (builder.add(index, ir.Constant(index.type, i)) for i in range(4))
+    return [builder.gep(data, [place], inbounds=True) for place in places]
+
+
 @intrinsic
 def advance(typingctx, pointer, count):
     """The `CPointer` `count` elements after `pointer`, as `pointer + count` in C."""
@@ -75,6 +82,34 @@ def st4(typingctx, array, index, value):
         for lane, name in enumerate(_FIELDS):
             vector = builder.insert_element(vector, getattr(fields, name), ir.Constant(ir.IntType(32), lane))
         builder.store(vector, pointer, align=_ALIGNMENT)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def get4(typingctx, array, index):
+    """The float32x4 of `array[index : index + 4]`, a local array that the compiler keeps in registers."""
+    signature = float32x4(array, index)
+
+    def codegen(context, builder, signature, args):
+        value = cgutils.create_struct_proxy(float32x4)(context, builder)
+        for name, pointer in zip(_FIELDS, _elements(context, builder, signature.args[0], *args)):
+            setattr(value, name, builder.load(pointer))
+        return value._getvalue()
+
+    return signature, codegen
+
+
+@intrinsic
+def set4(typingctx, array, index, value):
+    """Put a float32x4 into `array[index : index + 4]`, an array as of `get4`."""
+    signature = types.void(array, index, float32x4)
+
+    def codegen(context, builder, signature, args):
+        fields = cgutils.create_struct_proxy(float32x4)(context, builder, value=args[2])
+        for name, pointer in zip(_FIELDS, _elements(context, builder, signature.args[0], *args[:2])):
+            builder.store(getattr(fields, name), pointer)
         return context.get_dummy_value()
 
     return signature, codegen
