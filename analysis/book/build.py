@@ -140,14 +140,6 @@ def verify(e: Evidence, strict: bool) -> None:
     say("\n".join([*said, *wrong]))
 
 
-def write_files(e: Evidence) -> None:
-    """Write what the README shows: its findings and its figure."""
-    plot = figures.fusing(e)
-    README.write_text(readme(README.read_text(encoding="utf-8"), e, plot), encoding="utf-8")
-    for name in (f"{plot.id}.png", f"{plot.id}.csv"):
-        shutil.copyfile(saving.folder(e.slug) / name, ROOT / FIGURES / name)
-
-
 def render(folder: Path) -> Path:
     """Run Jupyter Book, warnings as errors, and return the folder of the pages. Raises: BuildError."""
     say("rendering the pages")
@@ -178,8 +170,11 @@ def build(gpu: str, strict: bool = False) -> Path:
         shutil.rmtree(made, ignore_errors=True)
     execute_all(e, source)
     verify(e, strict)
-    if is_committed(e.slug):
-        write_files(e)
+    if is_committed(e.slug):  # what the README shows
+        plot = figures.fusing(e)
+        README.write_text(readme(README.read_text(encoding="utf-8"), e, plot), encoding="utf-8")
+        for name in (f"{plot.id}.png", f"{plot.id}.csv"):
+            shutil.copyfile(saving.folder(e.slug) / name, ROOT / FIGURES / name)
     stage(e, source)
     built = render(folder)
     shutil.copytree(saving.folder(e.slug), built / FIGURES, dirs_exist_ok=True)

@@ -15,7 +15,7 @@ from kernels import version
 from ..evidence import Evidence, Study
 from ..evidence.origin import measured
 from ..figures.style import Plot
-from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding
+from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN
 from ..findings import load as known_findings
 from ..measure.studies import studies as named
 from ..record.files import DataError, gpu_folder
@@ -119,23 +119,16 @@ def badge(word: str) -> str:
     return mark(word, STYLE[word])
 
 
-def sentence(finding: Finding, e: Evidence) -> str:
-    """The sentence as it stands in the book of a card: in another's than the reference's, with a badge."""
-    text = finding.home.text
-    return text if e.is_reference else f"{text} {badge(finding.on(e).badge)}"
-
-
 def paragraph(e: Evidence, *ids: str) -> str:
-    """Some findings in one paragraph, as Markdown. Raises: DataError for one that there is not."""
+    """Some findings in one paragraph, as Markdown; on another card than the reference's marked, each with a badge.
+
+    Raises: DataError for one that there is not.
+    """
     known = known_findings()
     if unknown := [each for each in ids if each not in known]:
         raise DataError(f"there is no finding {unknown[0]!r}")
-    text = " ".join(sentence(known[each], e) for each in ids).replace(" > - ", "\n> - ")  # a box has a line an item
-    return marked(text, e)
-
-
-def marked(text: str, e: Evidence) -> str:
-    """Text of the reference edition as the book of a card has it: on another card marked as such."""
+    badges = {each: "" if e.is_reference else f" {badge(known[each].on(e).badge)}" for each in ids}
+    text = " ".join(known[each].home.text + badges[each] for each in ids).replace(" > - ", "\n> - ")  # lines of a box
     return text if e.is_reference else f"<div class='reference-card'>\n\n{text}\n\n</div>"
 
 
