@@ -18,10 +18,7 @@ LATEX = str.maketrans({char: f"\\{char}" for char in "&%$#_{}"} | {
 })  # fmt: skip
 
 
-@functools.cache
-def this_commit() -> str:
-    """The commit of the repository: of the code that draws."""
-    return commit()
+this_commit = functools.cache(commit)  # of the code that draws
 
 
 def permalink(anchor: str) -> str:

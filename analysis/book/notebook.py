@@ -12,7 +12,7 @@ from IPython.display import HTML, Markdown, display
 
 from kernels import version
 
-from ..evidence import Evidence, Study
+from ..evidence import Evidence
 from ..evidence.origin import measured
 from ..figures.style import Plot
 from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN
@@ -76,13 +76,6 @@ def show(what: Plot | Table | Missing, e: Evidence, folded: str = "") -> None:
         say(what.caption)
     else:
         say((what if isinstance(what, Missing) else Missing()).text(e.card))
-
-
-def stale_words(*studies: Study) -> str:
-    """Which versions have changed since these studies measured them; nothing where none has."""
-    found = {study.name: study.stale_versions() for study in studies}
-    listed = [f"in the study `{s}` {', '.join(f'`{name}`' for name in names)}" for s, names in found.items() if names]
-    return f"**Stale**, as the code has changed since it was measured: {'; '.join(listed)}." if listed else ""
 
 
 def listing(*what: Any) -> None:

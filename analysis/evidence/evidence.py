@@ -24,7 +24,7 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS
 from kernels.version import version as version_of
 
-from ..measure.studies import CONDITIONS, STALL, STALLS, STUDIES
+from ..measure.studies import CONDITIONS, DEVICE, MATCHED, STALL, STALLS, STUDIES
 from ..record import published
 from ..record.files import DATA, REFERENCE, DataError, gpu_folder, read_json
 from .current import outdated
@@ -33,7 +33,6 @@ from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
 from .load import Groups, Record
 from .study import Check, Study
 
-DEVICE, MATCHED = "device", "matched"
 Columns = Mapping[str, Any]
 
 
@@ -112,9 +111,9 @@ class Evidence:
         """The rows of a study's latest complete run; false where none is."""
         return self.record.study(name, run=self.run)
 
-    def covers(self, timer: str = "device_warm") -> str:
-        """What the intervals of a timer cover, for captions: "95 % interval ..."."""
-        return "for another run" if timer in self.record.pools else "within one run"
+    def covers(self) -> str:
+        """What the intervals of times on the device cover, for captions: "95 % interval ..."."""
+        return "for another run" if "device_warm" in self.record.pools else "within one run"
 
     def time(self, version: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
         """Microseconds of one call."""

@@ -7,13 +7,13 @@ from kernels import Problem
 from kernels.flash.decode.choose import MOST_QUERIES
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
-from ..measure.studies import FLASHINFER, FUSIONS, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH
+from ..measure.studies import FLASHINFER, FUSIONS, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
 from ..models import fusion
 from ..models.advice import FEW_QUERIES, few_queries
 from ..models.rivals import Rival, beside_op, rivals, served
 from . import Says, checks, faster, finding, numbers, of_values
 from .common import times
-from .decode import COLD, MANY, RAW, STUDY, step, unrotated
+from .decode import COLD, MANY, RAW, STUDY, step
 
 FULL, HYBRID, SEPARATE = FUSIONS
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt

@@ -232,10 +232,6 @@ class Crew:
             stack.callback(worker.close)
         self.lost: dict[Pair, MeasureError] = {}
 
-    def begin(self) -> None:
-        for worker in self.all:
-            worker.begin()
-
     def load(self, pairs: Sequence[Pair]) -> list[Sent]:
         """Have every process load what PyTorch compiles: each compiles a share, and finds the others' on disk.
 
@@ -322,7 +318,8 @@ def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run
         crew = Crew(processes, stack)
         for run in runs:
             run.started = time.monotonic()
-            crew.begin()
+            for worker in crew.all:
+                worker.begin()
             left = run.unfinished(processes)
             loads = crew.load([pair for pair in left if loads_ahead(VERSIONS[pair[0]])])
             compile_each(compile_pair, to_compile(left))  # meanwhile: both leave cores idle at their ends
@@ -330,22 +327,17 @@ def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run
                 with contextlib.suppress(MeasureError):
                     deque(load, maxlen=0)
             crew.check(run, run.unchecked())
-            if run is runs[0]:
-                describe(folder, gpu, crew.checker)
+            if run is runs[0]:  # write what the card reaches at most to gpu.json
+                try:
+                    [(_, ceilings)] = crew.checker.ask(survey)
+                    cards.describe(folder, gpu, ceilings)
+                except MeasureError as error:
+                    print(f"[measure] the card's ceilings were not measured: {said(error)}", flush=True)
             crew.time(run)
             run.save(complete=True)
             print("\n".join(f"[measure] {line}" for line in summary(run)), flush=True)
     print(f"[measure] rows are in {folder}; to render them: make book GPU={folder.name}")
     return folder.name
-
-
-def describe(folder: Any, gpu: Mapping[str, Any], worker: Worker) -> None:
-    """Write what the card reaches at most to gpu.json; where that fails, say so and go on."""
-    try:
-        [(_, ceilings)] = worker.ask(survey)
-        cards.describe(folder, gpu, ceilings)
-    except MeasureError as error:
-        print(f"[measure] the card's ceilings were not measured: {said(error)}", flush=True)
 
 
 def summary(run: StudyRun) -> Iterator[str]:

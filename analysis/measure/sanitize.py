@@ -7,7 +7,7 @@ it should, each of them has a process of its own. In it every buffer is an alloc
 nothing unless the plan fills it: memcheck and initcheck watch that.
 
 A tool that does not find what is `KNOWN`, or does not come to its end, has checked nothing. No diverging barrier is
-known, since one may hang the GPU. Older rows name a kernel and a place, which were read from the tools' reports.
+known, since one may hang the GPU.
 """
 
 import argparse

@@ -35,12 +35,16 @@ def floor(problem: Problem, gpu: Mapping[str, Any]) -> float:
     ceilings = gpu["ceilings"]
     moved = 8 * (math.prod(problem.q_shape) + math.prod(problem.kv_shape))
     rate = ceilings["l2_read_gb_s" if moved <= gpu["l2_bytes"] else "read_gb_s"]
-    seen = problem.seq_q * problem.seq_k
-    if problem.causal:
-        seen = sum(min(max(problem.q_offset + i + 1, 0), problem.seq_k) for i in range(problem.seq_q))
-    flops = problem.flops * seen / (problem.seq_q * problem.seq_k)
-    products = 3 * flops / ceilings["tensor_tflops"] / 1e6
+    products = 3 * flops_left(problem) / ceilings["tensor_tflops"] / 1e6
     return ceilings["empty_kernel_us"] + max(moved / rate / 1e3, products)
+
+
+def flops_left(problem: Problem) -> float:
+    """Multiply-adds of both products, counted as two, for the pairs of query and key that a mask leaves."""
+    if not problem.causal:
+        return problem.flops
+    seen = sum(min(max(problem.q_offset + i + 1, 0), problem.seq_k) for i in range(problem.seq_q))
+    return problem.flops * seen / (problem.seq_q * problem.seq_k)
 
 
 def served(e: Evidence, problem: Problem) -> str:

@@ -2,13 +2,13 @@
 
 from .claims import answers, flipped, in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
-from .environment import coverage, machine, runs
+from .environment import coverage, machines, runs
 from .setup import shapes
 from .steps import steps
 from .versions import overview
 
 __all__ = [
-    "answers", "coverage", "flipped", "in_prose", "ledger", "machine",
+    "answers", "coverage", "flipped", "in_prose", "ledger", "machines",
     "overview", "runs", "shapes", "steps",
     "verdict_summary", "verdicts",
 ]  # fmt: skip

@@ -168,8 +168,7 @@ def hazards(e: Evidence, version: Version) -> Table:
     seen = seen[seen["version"] == version.id]
     rows = []
     for (kind, kernel, place, why), dims in frame.groupby(["kind", "kernel", "place", "why"], sort=False)["hdim"]:
-        alike = seen[(seen["finding"] == kind) & (seen["kernel"].isna() | (seen["kernel"] == kernel))]
-        tools = set(alike.loc[alike["place"].isna() | alike["place"].isin([place, "shared"]), "tool"])
+        tools = set(seen.loc[seen["finding"] == kind, "tool"])
         told = kind.replace("_", " "), code(kernel), code(place), escape(why), ", ".join(map(str, dims.unique()))
         rows.append((*told, ", ".join(sorted(tools)) or NOTHING))
     undeclared = seen[~seen["expected"].astype(bool) & (seen["finding"] != "not_checked")]
