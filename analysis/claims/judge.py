@@ -123,22 +123,13 @@ def verdicts(e: Evidence, chosen: Sequence[Claim] | None = None) -> list[Row]:
 
 @functools.lru_cache(maxsize=4)
 def recorded(record: Record) -> dict[str, list[Row]]:
-    """By claim, the rows of verdicts.csv of a card, None where a cell is empty: as recorded, else from its data.
-
-    Recorded ones count where no file beside them was written later; those of the committed record are its tests' care.
-    Raises: DataError for a damaged file.
-    """
-    path, data = record.folder / "verdicts.csv", [each for each in record.folder.rglob("*") if each.is_file()]
-    newest = max(each.stat().st_mtime_ns for each in data)
-    counts = is_committed(record.slug) or (path.exists() and path.stat().st_mtime_ns == newest)
-    found = _by_claim(read_records(path, "verdicts") if counts else [])
-    if set(found) == set(CLAIMS):
-        return found
-    names = [column.name for column in SCHEMAS["verdicts"]]
-    return _by_claim([{name: row.get(name) for name in names} for row in verdicts(Evidence(record))])
-
-
-def _by_claim(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """By claim, the rows of verdicts.csv of a card, None where a cell is empty: from its data; of the committed record
+    as recorded, which its tests compare with that. Raises: DataError for a damaged file."""
+    if is_committed(record.slug):
+        rows = read_records(record.folder / "verdicts.csv", "verdicts")
+    else:
+        blank = dict.fromkeys(column.name for column in SCHEMAS["verdicts"])
+        rows = [{**blank, **row} for row in verdicts(Evidence(record))]
     return {name: [*tests] for name, tests in itertools.groupby(rows, key=lambda row: row["claim_id"])}
 
 

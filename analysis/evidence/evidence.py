@@ -159,7 +159,7 @@ class Evidence:
             reason = f"{version} has no time by {timer} on {problem}{f': {known.reason}' if known.reason else ''}"
             raise Undecided(reason, UNDECIDED if known.ran else known.word)
         run, log = str(study.run["run"]), float(np.nanmean(np.log(values)))
-        stale = (version,) if study.stale(version, problem) else ()
+        stale = (version,) if version in study.stale_versions() else ()
         sample = Sample(run, values, {version: values}, (log,), timer, self.record.pools)
         return Estimate.of(sample, About((f"timings of {study.name}, run {run}",), stale))
 
@@ -223,7 +223,7 @@ class Evidence:
             value = number(check)
             if math.isnan(value):
                 raise Undecided(f"{version} at head dim {problem.hdim}: {word(check.status)}", word(check.status))
-            stale = (version,) if at.stale(version, problem) else ()
+            stale = (version,) if version in at.stale_versions() else ()
             return Estimate.exact(value, f"checks of {at.name}, run {at.run['run']}", stale=stale)
 
         return self._measured((version,), ask, study or home(version), **asked)

@@ -31,11 +31,8 @@ def loads(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "front-wave",
-    """**[V7 wins by a wave.](wave.html)** On our cards it loses at the published shapes. Where its blocks need one
-round (*wave*) fewer, it is up to {v7:.1} as fast.""",
-)
+@finding("front-wave", """**[V7 wins by a wave.](wave.html)** On our cards it loses at the published shapes. Where its
+blocks need one round (*wave*) fewer, it is up to {v7:.1} as fast.""")
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
     return numbers(v7=times(won.fastest)), checks(
@@ -55,20 +52,14 @@ def v8(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "front-checks",
-    """**[The test passes NaN.](checks.html)** The attention kernel that the documents recommend returns mostly NaN, and
-their test accepts it.""",
-)
+@finding("front-checks", """**[The test passes NaN.](checks.html)** The attention kernel that the documents recommend
+returns mostly NaN, and their test accepts it.""")
 def nan(e: Evidence) -> Says:
     return numbers(), checks(e.nan_share(ONLINE, hdim=LOG) > 0.5)
 
 
-@finding(
-    "front-verdicts",
-    """More than half of the {claims} claims are wrong. Most of the others hold in direction, in part, or under one load
-or clock.""",
-)
+@finding("front-verdicts", """More than half of the {claims} claims are wrong. Most of the others hold in direction, in
+part, or under one load or clock.""")
 def verdicts(e: Evidence) -> Says:
     given = Counter(tests[0]["verdict"] for tests in judge.recorded(e.record).values())
     wrong, between = (sum(given[word] for word in words) for words in (FALLS, BETWEEN))

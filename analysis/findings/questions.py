@@ -8,9 +8,8 @@ from ..measure.studies import MAIN
 from . import Says, checks, faster, finding, not_slower, numbers, slower
 from .common import times
 
-SMALL, LARGE = (128, 512, 2048), (4096, 8192)  # head dims with four heads of 64 tokens, and with fewer of both
-SINUSOIDAL, BOTH, LOG = (512, 2048, 4096), (512, 2048), (512, 2048, 4096, 8192)
-V5, V7, SEPARATE, ONLINE = "sinusoidal_v5", "rope_v7", "rope_separate", "attention_online_fixed"
+SMALL, BOTH = (128, 512, 2048), (512, 2048)  # head dims with four heads of 64 tokens; those of all families
+V7, SEPARATE, ONLINE = "rope_v7", "rope_separate", "attention_online_fixed"
 SECTORS = {  # the card's counter, and the emulator's
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "global.read.sectors",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "global.write.sectors",

@@ -4,7 +4,6 @@ Random calls are eager, or a captured graph that is replayed after other calls h
 again, the command makes the calls of which its run has no row.
 """
 
-import argparse
 import collections
 import contextlib
 import dataclasses
@@ -318,9 +317,6 @@ def measure_op(writer: Writer, studies: Sequence[str], new_run: bool) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis op", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
-    cards.add_options(parser)
-    chosen = parser.parse_args(arguments)
+    chosen = cards.parser("op", __doc__, "measure again what is complete").parse_args(arguments)
     with at_card(chosen.gpu) as writer:
         return 0 if measure_op(writer, OP, chosen.new_run) else 1

@@ -13,7 +13,6 @@ that dies, or that sends nothing for PATIENCE seconds is replaced by a fresh one
 device that is off those of the other processes is measured once more by its own; both rows are kept.
 """
 
-import argparse
 import contextlib
 import itertools
 import math
@@ -357,10 +356,8 @@ def summary(run: StudyRun) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis measure", description=__doc__.splitlines()[0])
+    parser = cards.parser("measure", __doc__, "measure again although a run is complete")
     parser.add_argument("--study", default="all", help=f"some of, separated by commas: {', '.join(STUDIES)}")
-    parser.add_argument("--new-run", action="store_true", help="measure again although a run is complete")
-    cards.add_options(parser)
     parser.add_argument("--checked", action="store_true", help="say nothing of what stands before measuring here")
     options = parser.parse_args(arguments)
     chosen = studies(options.study)

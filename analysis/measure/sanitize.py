@@ -10,7 +10,6 @@ A tool that does not find what is `KNOWN`, or does not come to its end, has chec
 known, since one may hang the GPU.
 """
 
-import argparse
 import collections
 import contextlib
 import functools
@@ -231,9 +230,7 @@ def checked(rows: Iterable[Row]) -> set[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis sanitize", description=(__doc__ or "").splitlines()[0])
-    cards.add_options(parser)
-    chosen = parser.parse_args(arguments)
+    chosen = cards.parser("sanitize", __doc__).parse_args(arguments)
     began, own = time.monotonic(), [version.id for version in OWN]
     toolkit("compute-sanitizer")  # without one there is no card to hold
     folder = Path(tempfile.mkdtemp(prefix="sanitizers-"))

@@ -11,9 +11,13 @@ from . import files
 from .files import DataError, read_json, write_json
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What every command takes that writes to a card's folder."""
-    parser.add_argument("--gpu", default="", metavar="SLUG", help="the folder of this card (default: by its name)")
+def parser(command: str, about: str | None, new_run: str = "") -> argparse.ArgumentParser:
+    """The options of every command that writes to a card's folder; `new_run`: what `--new-run` does, if it has it."""
+    made = argparse.ArgumentParser(prog=f"python -m analysis {command}", description=(about or "").splitlines()[0])
+    made.add_argument("--gpu", default="", metavar="SLUG", help="the folder of this card (default: by its name)")
+    if new_run:
+        made.add_argument("--new-run", action="store_true", help=new_run)
+    return made
 
 
 def like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -107,7 +107,7 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
     )
     if any(claims.values()):
         caption += f" Published on the {published.card(version.family)}; times of different cards are not compared."
-    if any(study.stale(version.id, problem) for problem in problems):
+    if version.id in study.stale_versions():
         caption += " <b>Stale</b>: the code has changed since."
     stated = ["published"] if any(claims.values()) else []
     measured = [*(f"over {other}" for other in others), *stated, *(f"{timer}, µs" for timer in us)]
