@@ -11,7 +11,7 @@ from ..evidence import Estimate, Evidence
 from ..evidence.origin import measured
 from ..findings.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..measure.studies import FLASHINFER, LONGEST, SWEPT
-from ..models.fusion import right
+from ..models.rivals import right
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas, legend, log_ticks
 

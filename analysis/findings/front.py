@@ -7,13 +7,14 @@ from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS
 from ..evidence import Evidence
 from ..measure.studies import MAIN
+from ..models.rivals import FULL, HYBRID
 from ..models.waves import SEPARATE, V7, occupied, windows
 from ..record.text import number
 from . import Says, checks, faster, finding, not_faster, numbers, slower
 from .common import times
 from .fuse import rule
 from .loads import DIMS, FLOAT4, SCALAR, V5, own
-from .v8 import FULL, HYBRID, over
+from .v8 import over
 from .validation import LOG, ONLINE
 
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"

@@ -14,8 +14,7 @@ from kernels.runtime.classes import Call
 
 from ..evidence import Evidence
 from ..record.files import REFERENCE, DataError
-from .fusion import FULL, HYBRID, SEPARATE, WORDS, problems, times
-from .rivals import label
+from .rivals import FULL, HYBRID, SEPARATE, WORDS, family_problems, family_times, label
 
 MEANS = {
     FULL: "fuse it fully",
@@ -80,7 +79,7 @@ def timed(e: Evidence, version: str, problem: Problem) -> dict[Problem, str]:
     """The problems, with a study of each, on which a version was timed: of full fusion, with the whole family."""
     found: dict[Problem, str] = {}
     for study in reversed(BESIDE[version][0]):
-        alike = problems(e, study)
+        alike = family_problems(e, study)
         if version != FULL:
             single = problem.dtype == "float32"
             alike = [other for other in e.study(study).problems("rope") if (other.dtype == "float32") is single]
@@ -126,7 +125,7 @@ def by_rules(problem: Problem, e: Evidence) -> Iterator[str]:
     if not known:
         raise DataError(f"the three versions were not timed together on the {e.card}: `make measure STUDY=map` does")
     first = nearest(problem, known)[0]
-    us = times(e, first, known[first])
+    us = family_times(e, first, known[first])
     fastest = min(us, key=lambda version: us[version].value)
     rule = "The rules say the same." if fastest == FULL else f"The rules say otherwise: {MEANS[FULL]} ({FULL})."
     if not few_queries(problem):

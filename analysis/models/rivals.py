@@ -9,10 +9,11 @@ from kernels import Problem, Unsupported
 from kernels.runtime.classes import Call
 
 from ..evidence import Estimate, Evidence
-from ..measure.studies import STUDIES
-from .fusion import right
+from ..measure.studies import FUSIONS, STUDIES
 
 V8 = "rope_v8"
+FULL, HYBRID, SEPARATE = FUSIONS
+WORDS = {FULL: "full fusion", HYBRID: "hybrid", SEPARATE: "separate"}
 MEASURED_IN = ("beyond", "peers", "autotuned", "prompts", "split_keys", "heldout")  # have peers of RoPE in float32
 
 BEYOND = STUDIES["beyond"].problems
@@ -84,3 +85,33 @@ def beside_op(e: Evidence) -> dict[Problem, Rival]:
     single = [problem for problem in COMPARED if problem.dtype == "float32" and problem.cache == "none"]
     found = {problem: rivals(e, problem, ours=served(e, problem)) for problem in single}
     return {problem: peers[0] for problem, peers in found.items() if peers}
+
+
+# ---------------------------------------------------------------- one core, fused or not
+
+
+def right(e: Evidence, study: str, problem: Problem, *versions: str) -> bool:
+    """Whether the results of all these versions are right on a problem of a study."""
+    checks = (e.study(study).check(version, problem) for version in versions)
+    return all(check and check.status == "ok" for check in checks)
+
+
+def family_times(e: Evidence, problem: Problem, study: str = "map") -> dict[str, Estimate]:
+    """Microseconds of each of the family; empty where not all of it was timed, or is right."""
+    found = {version: e.time(version, study=study, problem=problem)[problem] for version in FUSIONS}
+    return found if all(found.values()) and right(e, study, problem, *FUSIONS) else {}
+
+
+def family_problems(e: Evidence, study: str = "map") -> list[Problem]:
+    """The problems of a study on which the whole family was timed."""
+    return [problem for problem in e.study(study).problems("rope") if family_times(e, problem, study)]
+
+
+def winners(e: Evidence, problem: Problem, study: str = "map") -> set[str]:
+    """Of the family the fastest, and what ties with it."""
+    taken = family_times(e, problem, study)
+    if not taken:
+        return set()
+    least = min(taken, key=lambda version: taken[version].value)
+    over = {version: us / taken[least] for version, us in taken.items() if version != least}
+    return {least, *(version for version, ratio in over.items() if not ratio.side)}

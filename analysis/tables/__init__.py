@@ -3,9 +3,9 @@
 from .claims import answers, flipped, in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
 from .environment import coverage, machines, runs
-from .setup import shapes
 from .steps import steps
 from .versions import overview
+from .waves import shapes
 
 __all__ = [
     "answers", "coverage", "flipped", "in_prose", "ledger", "machines",

@@ -10,9 +10,9 @@ from analysis import __main__ as command_line
 from analysis.evidence import Evidence
 from analysis.findings.fuse import outcomes
 from analysis.measure.studies import FUSIONS
-from analysis.models import advice, fusion
+from analysis.models import advice, rivals
 from analysis.models.advice import MEANS
-from analysis.models.fusion import FULL, HYBRID, SEPARATE
+from analysis.models.rivals import FULL, HYBRID, SEPARATE
 from analysis.record import files
 from analysis.record.files import DataError
 from kernels import Problem, Unsupported
@@ -55,7 +55,7 @@ def test_the_nearest_measured_shape_comes_first_with_its_own_numbers(card: Path)
 def test_a_shape_counts_where_all_three_were_timed(card: Path) -> None:
     record(card, "map", times(ONE, FEW) | {(HYBRID, FEW): None})
     e = Evidence.load(card)
-    assert fusion.problems(e) == [ONE] and not fusion.winners(e, FEW)
+    assert rivals.family_problems(e) == [ONE] and not rivals.winners(e, FEW)
     assert advice.advise(FEW).count("hybrid") == 1
 
 
@@ -108,7 +108,7 @@ def test_the_command_advises_and_refuses(card: Path, capsys: pytest.CaptureFixtu
 def test_the_fastest_and_what_ties_with_it(card: Path, us: tuple[float, ...], fastest: set, outcome: tuple) -> None:
     record(card, "map", {(version, ONE): each for version, each in zip(FUSIONS, us)})
     e = Evidence.load(card)
-    assert fusion.winners(e, ONE) == fastest and outcomes(e, lambda problem: problem == ONE) == outcome
+    assert rivals.winners(e, ONE) == fastest and outcomes(e, lambda problem: problem == ONE) == outcome
 
 
 @pytest.mark.parametrize(("seq", "how"), [(4, "rope_decode here"), (512, "rope_prompt here")])
