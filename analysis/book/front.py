@@ -6,7 +6,6 @@ from ..evidence import Evidence
 from ..figures.style import Plot
 from ..findings import committed
 from ..record.files import REFERENCE, DataError
-from .citing import bibtex_of_edition
 from .edition import edition as settings
 from .notebook import paragraph, say
 
@@ -37,10 +36,6 @@ def edition(e: Evidence) -> None:
             f"\n\nTables and figures are of the {e.card}."
         )
     say(text)
-
-
-def cite() -> None:
-    say(f"```bibtex\n{bibtex_of_edition()}\n```")
 
 
 def readme(text: str, e: Evidence, plot: Plot) -> str:

@@ -10,8 +10,3 @@ from .estimates import Comparison, Estimate, Estimates, every, maximum
 from .evidence import Evidence, NotMeasured, Undecided, said, stated
 from .known import Known
 from .study import Check, Study
-
-__all__ = [
-    "Check", "Comparison", "Estimate", "Estimates", "Evidence", "Known", "NotMeasured", "Study", "Undecided", "every",
-    "maximum", "said", "stated",
-]  # fmt: skip

@@ -51,7 +51,6 @@ class Study:
     timings: pd.DataFrame
     most: int  # processes of a run of this card
     _stale: set[str] = field(default_factory=set)
-    _found: dict[tuple[str, Problem, str], Check | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.checks, self.timings = self._latest(self.checks), standing(self._latest(self.timings))
@@ -130,10 +129,8 @@ class Study:
 
     def check(self, version: str, problem: Problem, inputs: str = "") -> Check | None:
         """What the checks found, on one kind of inputs (uniform, sharp) or by default on the worse."""
-        if (version, problem, inputs) not in self._found:
-            rows = [r for r in self._checked.get((version, problem), ()) if inputs in ("", r["inputs"])]
-            self._found[version, problem, inputs] = _judged(rows) if rows else None
-        return self._found[version, problem, inputs]
+        rows = [row for row in self._checked.get((version, problem), ()) if inputs in ("", row["inputs"])]
+        return _judged(rows) if rows else None
 
     def known(self, version: str, problem: Problem) -> Known:
         """What the check found, and where there is none, what the version's plan for this card says."""

@@ -329,7 +329,7 @@ def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run
             if run is runs[0]:  # write what the card reaches at most to gpu.json
                 try:
                     [(_, ceilings)] = crew.checker.ask(survey)
-                    cards.describe(folder, gpu, ceilings)
+                    cards.describe(folder / "gpu.json", gpu, ceilings)
                 except MeasureError as error:
                     print(f"[measure] the card's ceilings were not measured: {said(error)}", flush=True)
             crew.time(run)

@@ -6,9 +6,3 @@ from .environment import coverage, machines, runs
 from .steps import steps
 from .versions import overview
 from .waves import shapes
-
-__all__ = [
-    "answers", "coverage", "flipped", "in_prose", "ledger", "machines",
-    "overview", "runs", "shapes", "steps",
-    "verdict_summary", "verdicts",
-]  # fmt: skip
