@@ -6,23 +6,12 @@ from ..evidence import Evidence
 from ..figures.style import Plot
 from ..findings import committed
 from ..record.files import REFERENCE, DataError
-from .edition import edition as settings
 from .notebook import paragraph, say
 
 NOTEBOOKS = "analysis/notebooks"
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
 FINDINGS = ("front-loads", "front-wave", "front-checks", "front-v8")
 MARKS = ("<!-- found -->", "<!-- /found -->")  # in the README: between them stands what is made from data
-
-
-def about() -> None:
-    """Show in one line what this is, with a link to the write-up where its address is known."""
-    address = settings().writeup
-    wrote = f"[Goel and Yu]({address})" if address else "Goel and Yu"
-    say(
-        f"*{wrote} asked whether fusing positional embeddings into attention pays. We rebuilt all their kernels, bugs "
-        "included, and timed them on an H100 and an H200.*"
-    )
 
 
 def edition(e: Evidence) -> None:
