@@ -8,13 +8,13 @@ from kernels.flash.decode.choose import MOST_QUERIES
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..measure.studies import FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
-from ..models.advice import FEW_QUERIES, few_queries
 from ..models.rivals import FULL, HYBRID, SEPARATE, Rival, beside_op, right, rivals, served, winners
 from . import Says, checks, faster, finding, numbers, of_values
 from .common import times
 from .decode import COLD, MANY, RAW, STUDY, step
 
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt
+FEW_QUERIES = 128  # of a head: few tiles of them rotate the same keys
 FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
 PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
 
@@ -44,7 +44,7 @@ def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
 
 
 def own_keys(problem: Problem) -> bool:
-    return few_queries(problem) and problem.seq_q > MOST_QUERIES
+    return MOST_QUERIES < problem.seq_q <= FEW_QUERIES and problem.kv_heads == problem.heads
 
 
 def shared_keys(problem: Problem) -> bool:

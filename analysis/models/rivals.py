@@ -96,21 +96,10 @@ def right(e: Evidence, study: str, problem: Problem, *versions: str) -> bool:
     return all(check and check.status == "ok" for check in checks)
 
 
-def family_times(e: Evidence, problem: Problem, study: str = "map") -> dict[str, Estimate]:
-    """Microseconds of each of the family; empty where not all of it was timed, or is right."""
-    found = {version: e.time(version, study=study, problem=problem)[problem] for version in FUSIONS}
-    return found if all(found.values()) and right(e, study, problem, *FUSIONS) else {}
-
-
-def family_problems(e: Evidence, study: str = "map") -> list[Problem]:
-    """The problems of a study on which the whole family was timed."""
-    return [problem for problem in e.study(study).problems("rope") if family_times(e, problem, study)]
-
-
 def winners(e: Evidence, problem: Problem, study: str = "map") -> set[str]:
-    """Of the family the fastest, and what ties with it."""
-    taken = family_times(e, problem, study)
-    if not taken:
+    """Of the family the fastest, and what ties with it; nothing where not all of it was timed, or is right."""
+    taken = {version: e.time(version, study=study, problem=problem)[problem] for version in FUSIONS}
+    if not (all(taken.values()) and right(e, study, problem, *FUSIONS)):
         return set()
     least = min(taken, key=lambda version: taken[version].value)
     over = {version: us / taken[least] for version, us in taken.items() if version != least}

@@ -9,8 +9,7 @@ from ..evidence import Evidence, Undecided
 from ..evidence.origin import measured
 from ..findings import fuse
 from ..findings.decode import RAW, STUDY
-from ..findings.fuse import HALF, WARM, Outcomes, beside, decodes, float32_over_others, over_others
-from ..models.advice import FEW_QUERIES
+from ..findings.fuse import FEW_QUERIES, HALF, WARM, Outcomes, beside, decodes, float32_over_others, over_others
 from ..models.rivals import MEASURED_IN
 from .table import Missing, Table
 
