@@ -12,6 +12,7 @@ from typing import Any
 from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
+from ..measure.studies import CONDITIONS
 from ..record.columns import SCHEMAS
 from ..record.files import gpu_folder, is_committed, known_gpus, read_records, write_table
 from . import attention, half, rope, rule, sinusoidal, validation
@@ -98,7 +99,7 @@ def _found(rows: Iterable[Row]) -> list[tuple[float, str]]:
 
 def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
     """The rows of a claim in verdicts.csv: headlines and effects under each condition that measures something else."""
-    tests = {condition: claim.tests(e.under(condition)) for condition in rule.JUDGED}
+    tests = {condition: claim.tests(e.under(condition)) for condition in CONDITIONS}
     rows, given = [], []
     for part in [test.part for test in tests[rule.DEVICE] if test.role == HEADLINE]:
         under = {name: _under(name, [test for test in mine if test.part == part]) for name, mine in tests.items()}

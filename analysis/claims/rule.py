@@ -30,7 +30,7 @@ from dataclasses import replace
 
 from ..evidence import Estimate
 from ..evidence.interval import TIE
-from ..measure.studies import CONDITIONS, DEVICE, MATCHED
+from ..measure.studies import DEVICE, MATCHED
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
 
@@ -89,7 +89,6 @@ KINDS = {  # of a claim: what a place is called where the test's bounds are met,
     "cause": (SUPPORTED, NOT_SUPPORTED),
     "undecided": (HOLDS, REFUTED),
 }
-JUDGED = {name: CONDITIONS[name] for name in ("as timed", DEVICE, MATCHED)}  # the conditions that give a verdict
 # Verdicts of one side, from the stronger to the weaker.
 SIDES = ((REPRODUCED, SAME_DIRECTION), (A_DIFFERENCE, OPPOSITE, NO_DIFFERENCE), (SUPPORTED,), (REFUTED, NOT_SUPPORTED))
 

@@ -386,7 +386,6 @@ CONDITIONS = {
     "as timed": Condition(SOURCE_TIMER),
     DEVICE: Condition("device_warm"),
     MATCHED: Condition("device_warm", "matched"),
-    "matched launched": Condition(SOURCE_TIMER, "matched"),
 }
 PUBLISHED = "log,fp16,ablation,control"  # the studies that hold every shape of the documents
 # What the book shows hardware counters of: studies, which versions of theirs and head dims, all where none is named.

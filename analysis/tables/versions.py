@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any
 
 import pandas as pd
 
@@ -188,7 +187,13 @@ def resources(e: Evidence, version: Version) -> Table | str:
         return ""
     found = pd.concat(groups.values())
     targets = list(dict.fromkeys(found["target"]))
-    found["cell"] = [_assembled(row) for row in found.itertuples()]
+    found["cell"] = [
+        lines(
+            f"{row.registers} {small(f'× {row.blocks_per_sm}')}",
+            *(small(f"{what} {n:,}") for what, n in (("spills", row.spill_bytes), ("stack", row.stack_bytes)) if n),
+        )
+        for row in found.itertuples()
+    ]
     wide = found.set_index(["launch", "kernel", "hdim", "problem", "shared_bytes", "target"])["cell"].unstack()
     wide = wide.reindex(columns=targets).fillna(NOTHING).reset_index()
     rows = [
@@ -206,14 +211,6 @@ def resources(e: Evidence, version: Version) -> Table | str:
         "spills and bytes of its stack. Assembled without a GPU."
     )
     return Table(header, rows, numbers=header[2:], caption=caption)
-
-
-def _assembled(row: Any) -> str:
-    return lines(
-        f"{row.registers} {small(f'× {row.blocks_per_sm}')}",
-        small(f"spills {row.spill_bytes:,}") if row.spill_bytes else "",
-        small(f"stack {row.stack_bytes:,}") if row.stack_bytes else "",
-    )
 
 
 def totals(groups: Mapping[Problem, pd.DataFrame], name: str) -> dict[Problem, dict[str, float]]:
