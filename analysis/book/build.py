@@ -26,7 +26,7 @@ from ..claims import judge
 from ..evidence import Evidence
 from ..evidence.origin import measured
 from ..measure.studies import STUDIES
-from ..record.files import BUILD, DATA, REFERENCE, ROOT, is_committed
+from ..record.files import BUILD, DATA, REFERENCE, ROOT
 from . import citing, edition, pages, saving
 from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
@@ -131,7 +131,7 @@ def verify(e: Evidence, strict: bool) -> None:
     Findings are written for that record: on another card it is an answer that one does not hold, and no fault.
     """
     said, wrong = findings.report(e), list[str]()
-    if is_committed(e.slug):
+    if e.record.is_reference:
         wrong = findings.broken()
         if differ := saving.differing(saving.folder(e.slug)):
             wrong.append(f"{len(differ)} CSVs differ from {saving.CHECKSUMS.relative_to(ROOT)}: {', '.join(differ)}")
@@ -170,7 +170,7 @@ def build(gpu: str, strict: bool = False) -> Path:
         shutil.rmtree(made, ignore_errors=True)
     execute_all(e, source)
     verify(e, strict)
-    if is_committed(e.slug):  # what the README shows
+    if e.record.is_reference:  # what the README shows
         plot = figures.fusing(e)
         README.write_text(readme(README.read_text(encoding="utf-8"), e, plot), encoding="utf-8")
         for name in (f"{plot.id}.png", f"{plot.id}.csv"):

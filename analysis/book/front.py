@@ -18,7 +18,7 @@ def edition(e: Evidence) -> None:
     """Show which card the text is written for, and which the tables and figures are of."""
     written = committed(REFERENCE).card
     text = f"Text, tables and figures are of an {written}, where no other card is named."
-    if not e.is_reference:
+    if not e.record.is_reference:
         text = (
             f"<div class='reference-card'>\n\nThe text is written for an {written}, whose numbers it has. A badge at "
             "each finding says how this card compares; [card by card](compare.html) has the numbers of both.\n\n</div>"

@@ -120,9 +120,9 @@ def paragraph(e: Evidence, *ids: str) -> str:
     known = known_findings()
     if unknown := [each for each in ids if each not in known]:
         raise DataError(f"there is no finding {unknown[0]!r}")
-    badges = {each: "" if e.is_reference else f" {badge(known[each].on(e).badge)}" for each in ids}
+    badges = {each: "" if e.record.is_reference else f" {badge(known[each].on(e).badge)}" for each in ids}
     text = " ".join(known[each].home.text + badges[each] for each in ids).replace(" > - ", "\n> - ")  # lines of a box
-    return text if e.is_reference else f"<div class='reference-card'>\n\n{text}\n\n</div>"
+    return text if e.record.is_reference else f"<div class='reference-card'>\n\n{text}\n\n</div>"
 
 
 def finding(e: Evidence, *ids: str) -> None:

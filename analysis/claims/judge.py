@@ -14,7 +14,7 @@ from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
 from ..measure.studies import CONDITIONS
 from ..record.columns import SCHEMAS
-from ..record.files import gpu_folder, is_committed, known_gpus, read_records, write_table
+from ..record.files import gpu_folder, known_gpus, read_records, write_table
 from . import attention, half, rope, rule, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, Claim, Place, Test
 
@@ -126,7 +126,7 @@ def verdicts(e: Evidence, chosen: Sequence[Claim] | None = None) -> list[Row]:
 def recorded(record: Record) -> dict[str, list[Row]]:
     """By claim, the rows of verdicts.csv of a card, None where a cell is empty: from its data; of the committed record
     as recorded, which its tests compare with that. Raises: DataError for a damaged file."""
-    if is_committed(record.slug):
+    if record.is_reference:
         rows = read_records(record.folder / "verdicts.csv", "verdicts")
     else:
         blank = dict.fromkeys(column.name for column in SCHEMAS["verdicts"])

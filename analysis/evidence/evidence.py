@@ -26,7 +26,7 @@ from kernels.version import version as version_of
 
 from ..measure.studies import CONDITIONS, DEVICE, MATCHED, STALL, STALLS, STUDIES
 from ..record import published
-from ..record.files import DATA, REFERENCE, DataError, gpu_folder, read_json
+from ..record.files import DataError, gpu_folder
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
 from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
@@ -96,12 +96,6 @@ class Evidence:
         """Its name, with the start of its UUID where its folder's name ends in that."""
         short = str(self.gpu.get("uuid") or "").removeprefix("GPU-")[:8]
         return f"{self.gpu['name']} ({short})" if short and self.slug.endswith(f"-{short}") else str(self.gpu["name"])
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether it is of the card of the committed record that the book is written for."""
-        written_for = DATA / "measured" / REFERENCE / "gpu.json"
-        return self.slug == REFERENCE and self.gpu.get("uuid") == read_json(written_for).get("uuid")
 
     @property
     def target(self) -> str:

@@ -164,6 +164,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis findings", description="Say which findings hold")
     parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
     e = Evidence.load(parser.parse_args(arguments).gpu)
-    lines, wrong = report(e), broken() if e.is_reference else []
+    lines, wrong = report(e), broken() if e.record.is_reference else []
     print("\n".join(["[findings] " + lines[0], *lines[1:], *wrong]))
     return 1 if wrong else 0

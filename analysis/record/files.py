@@ -211,8 +211,3 @@ def gpu_folder(slug: str | int) -> Path:
     if slug not in known_gpus():
         raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}")
     return MEASURED / slug
-
-
-def is_committed(slug: str) -> bool:
-    """Whether a GPU's measurements are the committed record of `REFERENCE`, not a folder of that name elsewhere."""
-    return MEASURED / slug == DATA / "measured" / REFERENCE

@@ -41,7 +41,7 @@ def by_card(e: Evidence) -> Table:
     own = [card for card in CARDS if (card.target, card.sms) == (e.target, e.gpu["sms"])]
     cards = CARDS if own else (*CARDS, Card(e.card, e.target, int(e.gpu["sms"])))
     marked = own or cards[-1:]
-    word = small("this book's card" if e.is_reference else "your card")
+    word = small("this book's card" if e.record.is_reference else "your card")
     rows = [(lines(card.name, word * (card in marked)), *_row(e, card)) for card in cards]
     return Table(header, rows, header[1:], caption, source=source, title="Where V7 needs a wave less, card by card")
 
