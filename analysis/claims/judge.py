@@ -14,14 +14,13 @@ from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
 from ..measure.studies import CONDITIONS
 from ..record.columns import SCHEMAS
-from ..record.files import gpu_folder, known_gpus, read_records, write_table
+from ..record.files import Row, gpu_folder, known_gpus, read_records, write_table
 from . import attention, half, rope, rule, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, Claim, Place, Test
 
 SUBJECTS = (attention, sinusoidal, rope, validation, half)  # importing them registers their claims
 NO_EFFECT = "there is no effect to explain"
 WIDE = "whether it is reproduced is open: the interval is too wide"
-Row = dict[str, Any]
 
 
 def claims() -> list[Claim]:
