@@ -26,16 +26,18 @@ from ..claims import judge
 from ..evidence import Evidence
 from ..evidence.origin import measured
 from ..measure.studies import STUDIES
-from ..record.files import BUILD, DATA, REFERENCE, ROOT
+from ..record.files import BUILD, DATA, REFERENCE, ROOT, DataError
 from . import citing, edition, pages, saving
 from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
 from .execute import BuildError, execute, side_by_side
-from .front import readme
-from .notebook import FIGURE, load
+from .notebook import FIGURE, load, paragraph
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 README = ROOT / "README.md"
+FOUND = ("front-loads", "front-wave", "front-checks", "front-v8")  # the findings that it shows
+MARKS = ("<!-- found -->", "<!-- /found -->")  # in it: between them stands what is made from data
+CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
 CONFIG, TOC = "_config.yml", "_toc.yml"
 CHAPTERS, VERSIONS = "book/chapters", "book/versions"
 FIGURES = "book/figures"  # where pages link to them, and where the README's lies
@@ -140,6 +142,16 @@ def verify(e: Evidence, strict: bool) -> None:
     say("\n".join([*said, *wrong]))
 
 
+def readme(text: str, e: Evidence) -> str:
+    """`text` of the README with findings and figure between their marks. Raises: DataError without them."""
+    plot, (start, end) = figures.fusing(e), MARKS
+    found = "\n".join(f"{number}. {paragraph(e, each)}" for number, each in enumerate(FOUND, start=1))
+    made = CHAPTER.sub(r"](analysis/notebooks/\1.ipynb)", f"{found}\n\n![{plot.alt}]({FIGURES}/{plot.id}.png)")
+    if start not in text or end not in text:
+        raise DataError(f"README.md lacks {start} or {end}, between which what is made from data belongs")
+    return f"{text[: text.index(start)]}{start}\n\n{made}\n\n{text[text.index(end) :]}"
+
+
 def render(folder: Path) -> Path:
     """Run Jupyter Book, warnings as errors, and return the folder of the pages. Raises: BuildError."""
     say("rendering the pages")
@@ -171,9 +183,8 @@ def build(gpu: str, strict: bool = False) -> Path:
     execute_all(e, source)
     verify(e, strict)
     if e.record.is_reference:  # what the README shows
-        plot = figures.fusing(e)
-        README.write_text(readme(README.read_text(encoding="utf-8"), e, plot), encoding="utf-8")
-        for name in (f"{plot.id}.png", f"{plot.id}.csv"):
+        README.write_text(readme(README.read_text(encoding="utf-8"), e), encoding="utf-8")
+        for name in ("front.png", "front.csv"):
             shutil.copyfile(saving.folder(e.slug) / name, ROOT / FIGURES / name)
     stage(e, source)
     built = render(folder)

@@ -15,10 +15,10 @@ from kernels import version
 from ..evidence import Evidence
 from ..evidence.origin import measured
 from ..figures.style import Plot
-from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN
+from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, committed
 from ..findings import load as known_findings
 from ..measure.studies import studies as named
-from ..record.files import DataError, gpu_folder
+from ..record.files import REFERENCE, DataError, gpu_folder
 from ..tables.steps import told
 from ..tables.table import Missing, Table, mark, short
 from . import citing, saving
@@ -123,6 +123,19 @@ def paragraph(e: Evidence, *ids: str) -> str:
     badges = {each: "" if e.record.is_reference else f" {badge(known[each].on(e).badge)}" for each in ids}
     text = " ".join(known[each].home.text + badges[each] for each in ids).replace(" > - ", "\n> - ")  # lines of a box
     return text if e.record.is_reference else f"<div class='reference-card'>\n\n{text}\n\n</div>"
+
+
+def written_for(e: Evidence) -> None:
+    """Show which card the text is written for, and which the tables and figures are of."""
+    written = committed(REFERENCE).card
+    text = f"Text, tables and figures are of an {written}, where no other card is named."
+    if not e.record.is_reference:
+        text = (
+            f"<div class='reference-card'>\n\nThe text is written for an {written}, whose numbers it has. A badge at "
+            "each finding says how this card compares; [card by card](compare.html) has the numbers of both.\n\n</div>"
+            f"\n\nTables and figures are of the {e.card}."
+        )
+    say(text)
 
 
 def finding(e: Evidence, *ids: str) -> None:
