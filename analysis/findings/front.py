@@ -10,8 +10,7 @@ from ..measure.studies import MAIN
 from ..models.rivals import FULL, HYBRID
 from ..models.waves import SEPARATE, V7, occupied, windows
 from ..record.text import number
-from . import Says, checks, faster, finding, not_faster, numbers, slower
-from .common import times
+from . import Says, checks, faster, finding, not_faster, numbers, slower, times
 from .fuse import rule
 from .loads import DIMS, FLOAT4, SCALAR, V5, own
 from .v8 import over

@@ -9,8 +9,7 @@ from kernels.flash.decode.choose import MOST_QUERIES
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..measure.studies import FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
 from ..models.rivals import FULL, HYBRID, SEPARATE, Rival, beside_op, right, rivals, served, winners
-from . import Says, checks, faster, finding, numbers, of_values
-from .common import times
+from . import Says, checks, faster, finding, numbers, of_values, times
 from .decode import COLD, MANY, RAW, STUDY, step
 
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt

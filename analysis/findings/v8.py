@@ -9,8 +9,7 @@ from ..evidence import Estimates, Evidence, NotMeasured
 from ..measure.studies import MAIN
 from ..models.rivals import BEYOND, HYBRID, SEPARATE, V8, floor, rivals
 from ..record.text import number
-from . import Says, checks, faster, finding, not_slower, numbers, of_values, slower
-from .common import times
+from . import Says, checks, faster, finding, not_slower, numbers, of_values, slower, times
 
 LOG_SEPARATE, PLAIN = "rope_separate", Problem("attention", 1, 4, seq_q=64, hdim=MAIN.hdim)
 ROTATED = replace(MAIN, rotary_dim=MAIN.hdim)

@@ -4,8 +4,7 @@ from ..evidence import Evidence
 from ..measure.studies import AUTHORS_SMS, MAIN, matched
 from ..models import waves
 from ..models.waves import SEPARATE, V7, held, occupied, step_up, windows
-from . import Says, checks, faster, finding, not_faster, not_slower, numbers, of_values, slower
-from .common import across, printed, times
+from . import Says, across, checks, faster, finding, not_faster, not_slower, numbers, of_values, printed, slower, times
 
 HDIM, SMALL = MAIN.hdim, (128, 512, 2048)  # of this page; those with four heads of 64 tokens
 PLAIN = "attention_online_fixed"
