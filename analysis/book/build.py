@@ -23,8 +23,7 @@ import yaml
 
 from .. import figures, findings
 from ..claims import judge
-from ..evidence import Evidence
-from ..evidence.origin import measured
+from ..evidence import Evidence, measured
 from ..measure.studies import STUDIES
 from ..record.files import BUILD, DATA, REFERENCE, ROOT, DataError
 from . import citing, edition, pages, saving

@@ -4,8 +4,7 @@ import functools
 from html import escape
 from urllib.parse import quote
 
-from ..evidence import Evidence
-from ..evidence.origin import Part, Source
+from ..evidence import Evidence, Part, Source
 from ..measure.provenance import commit
 from ..record.files import known_gpus
 from ..tables.table import Table

@@ -19,8 +19,7 @@ from kernels import VERSIONS
 from .. import findings
 from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
-from ..evidence import Estimate, Evidence
-from ..evidence.origin import DECIDED
+from ..evidence import DECIDED, Estimate, Evidence
 from ..record import published
 from ..record.files import ROOT, known_gpus
 from ..record.text import span

@@ -12,8 +12,7 @@ from IPython.display import HTML, Markdown, display
 
 from kernels import version
 
-from ..evidence import Evidence
-from ..evidence.origin import measured
+from ..evidence import Evidence, measured
 from ..figures.style import Plot
 from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, committed
 from ..findings import load as known_findings

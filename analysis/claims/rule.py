@@ -24,8 +24,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..evidence import Estimate
-from ..evidence.interval import TIE
+from ..evidence import TIE, Estimate
 from ..measure.studies import DEVICE, MATCHED
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced

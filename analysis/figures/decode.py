@@ -7,8 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ..evidence import Estimate, Evidence
-from ..evidence.origin import measured
+from ..evidence import Estimate, Evidence, measured
 from ..findings.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..measure.studies import FLASHINFER, LONGEST, SWEPT
 from ..models.rivals import right

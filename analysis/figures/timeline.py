@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 from kernels import VERSIONS, Problem
 from kernels.version import Launch
 
-from ..evidence import Evidence
-from ..evidence.origin import computed, counters_of, measured
+from ..evidence import Evidence, computed, counters_of, measured
 from ..measure.studies import SOURCE_TIMER
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas, key

@@ -21,8 +21,7 @@ from typing import Any
 
 from kernels import VERSIONS
 
-from ..evidence import Comparison, Estimate, Estimates, Evidence, Undecided, every
-from ..evidence.interval import TIE
+from ..evidence import TIE, Comparison, Estimate, Estimates, Evidence, Undecided, every
 from ..measure.studies import STUDIES
 from ..record import published
 from ..record.files import DATA, REFERENCE

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from ..evidence import Evidence, pool
+from ..evidence import Evidence, Source, measured, pool
 from ..evidence.current import complete_runs
-from ..evidence.origin import Source, measured
 from ..measure.studies import OP, STUDIES, TIMERS
 from ..record.text import NOTHING, number
 from .table import Missing, Table, code

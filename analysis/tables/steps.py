@@ -4,10 +4,9 @@ from html import escape
 
 from kernels import VERSIONS, Problem, Version
 
-from ..evidence import Estimate, Evidence, Known, Study
+from ..evidence import Estimate, Evidence, Known, Study, measured, published_on
 from ..evidence.evidence import home
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
-from ..evidence.origin import measured, published_on
 from ..measure.studies import MAIN, PHASES
 from ..models.rivals import flops_left
 from ..record import published

@@ -12,8 +12,7 @@ import numpy as np
 from kernels import VERSIONS
 from kernels.flash.decode.choose import MOST_QUERIES
 
-from ..evidence import Evidence, Undecided
-from ..evidence.origin import computed, measured
+from ..evidence import Evidence, Undecided, computed, measured
 from ..findings import fuse
 from ..findings.decode import RAW, STUDY
 from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others

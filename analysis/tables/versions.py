@@ -10,9 +10,8 @@ from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import supports
 
 from ..claims.rule import compare
-from ..evidence import Evidence, Study
+from ..evidence import Evidence, Source, Study, measured, published_on
 from ..evidence.known import WRONG, word
-from ..evidence.origin import Source, measured, published_on
 from ..measure.studies import STUDIES, TIMERS
 from ..models.moves import example
 from ..record import published

@@ -1,8 +1,7 @@
 """Blocks: those of the documents' shapes, how many of V7 and of separate kernels cards hold, and where one has a wave
 less."""
 
-from ..evidence import Evidence
-from ..evidence.origin import computed
+from ..evidence import Evidence, computed
 from ..measure.studies import AUTHORS_SMS, LOG_SHAPES, MAIN, partial_rope
 from ..models.waves import CARDS, LOG_BLOCKS, SEPARATE, V7, Card, ahead, compiled
 from ..record.text import number
