@@ -11,8 +11,7 @@ import pandas as pd
 from kernels import Problem
 
 from ..record import rows
-from ..record.files import COUNTS, DATA, REFERENCE, RESOURCES, read_json, read_table
-from ..record.problems import with_problems
+from ..record.files import COUNTS, DATA, REFERENCE, RESOURCES, read_json, read_table, with_problems
 from .current import complete_runs
 from .interval import Pool
 from .pool import by_run, pooled

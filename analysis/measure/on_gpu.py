@@ -18,8 +18,7 @@ from kernels.version import Plan
 
 from ..errors import MeasureError
 from ..evidence.current import today
-from ..record.files import Row
-from ..record.problems import problem_columns
+from ..record.files import Row, problem_columns
 from . import machine
 from .studies import SOURCE_TIMER, Pair
 from .timing import cold_copies, is_enough, measure, summarise

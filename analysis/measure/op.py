@@ -29,8 +29,7 @@ from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import Program, device_target
 
 from ..record import cards
-from ..record.files import ROOT
-from ..record.problems import problem_columns
+from ..record.files import ROOT, problem_columns
 from .machine import warm_up
 from .on_gpu import Row, said
 from .op_calls import DTYPES, FUNCTIONS, Call, decode_call, drawn, judge, long_call, prompt_call, tensors
