@@ -15,8 +15,6 @@ LATEX = str.maketrans({char: f"\\{char}" for char in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "\u00a0": " ",
 })  # fmt: skip
-
-
 this_commit = functools.cache(commit)  # of the code that draws
 
 
