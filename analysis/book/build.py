@@ -23,19 +23,20 @@ import yaml
 
 from .. import figures, findings
 from ..claims import judge
-from ..evidence import Evidence
-from ..evidence.origin import measured
+from ..evidence import Evidence, measured
 from ..measure.studies import STUDIES
-from ..record.files import BUILD, DATA, REFERENCE, ROOT, is_committed
+from ..record.files import BUILD, DATA, REFERENCE, ROOT, DataError
 from . import citing, edition, pages, saving
 from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
 from .execute import BuildError, execute, side_by_side
-from .front import readme
-from .notebook import FIGURE, load
+from .notebook import FIGURE, load, paragraph
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 README = ROOT / "README.md"
+FOUND = ("front-loads", "front-wave", "front-checks", "front-v8")  # the findings that it shows
+MARKS = ("<!-- found -->", "<!-- /found -->")  # in it: between them stands what is made from data
+CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
 CONFIG, TOC = "_config.yml", "_toc.yml"
 CHAPTERS, VERSIONS = "book/chapters", "book/versions"
 FIGURES = "book/figures"  # where pages link to them, and where the README's lies
@@ -131,7 +132,7 @@ def verify(e: Evidence, strict: bool) -> None:
     Findings are written for that record: on another card it is an answer that one does not hold, and no fault.
     """
     said, wrong = findings.report(e), list[str]()
-    if is_committed(e.slug):
+    if e.record.is_reference:
         wrong = findings.broken()
         if differ := saving.differing(saving.folder(e.slug)):
             wrong.append(f"{len(differ)} CSVs differ from {saving.CHECKSUMS.relative_to(ROOT)}: {', '.join(differ)}")
@@ -140,12 +141,14 @@ def verify(e: Evidence, strict: bool) -> None:
     say("\n".join([*said, *wrong]))
 
 
-def write_files(e: Evidence) -> None:
-    """Write what the README shows: its findings and its figure."""
-    plot = figures.fusing(e)
-    README.write_text(readme(README.read_text(encoding="utf-8"), e, plot), encoding="utf-8")
-    for name in (f"{plot.id}.png", f"{plot.id}.csv"):
-        shutil.copyfile(saving.folder(e.slug) / name, ROOT / FIGURES / name)
+def readme(text: str, e: Evidence) -> str:
+    """`text` of the README with findings and figure between their marks. Raises: DataError without them."""
+    plot, (start, end) = figures.fusing(e), MARKS
+    found = "\n".join(f"{number}. {paragraph(e, each)}" for number, each in enumerate(FOUND, start=1))
+    made = CHAPTER.sub(r"](analysis/notebooks/\1.ipynb)", f"{found}\n\n![{plot.alt}]({FIGURES}/{plot.id}.png)")
+    if start not in text or end not in text:
+        raise DataError(f"README.md lacks {start} or {end}, between which what is made from data belongs")
+    return f"{text[: text.index(start)]}{start}\n\n{made}\n\n{text[text.index(end) :]}"
 
 
 def render(folder: Path) -> Path:
@@ -178,8 +181,10 @@ def build(gpu: str, strict: bool = False) -> Path:
         shutil.rmtree(made, ignore_errors=True)
     execute_all(e, source)
     verify(e, strict)
-    if is_committed(e.slug):
-        write_files(e)
+    if e.record.is_reference:  # what the README shows
+        README.write_text(readme(README.read_text(encoding="utf-8"), e), encoding="utf-8")
+        for name in ("front.png", "front.csv"):
+            shutil.copyfile(saving.folder(e.slug) / name, ROOT / FIGURES / name)
     stage(e, source)
     built = render(folder)
     shutil.copytree(saving.folder(e.slug), built / FIGURES, dirs_exist_ok=True)

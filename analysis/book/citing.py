@@ -4,8 +4,7 @@ import functools
 from html import escape
 from urllib.parse import quote
 
-from ..evidence import Evidence
-from ..evidence.origin import Part, Run, Source
+from ..evidence import Evidence, Part, Source
 from ..measure.provenance import commit
 from ..record.files import known_gpus
 from ..tables.table import Table
@@ -16,12 +15,7 @@ LATEX = str.maketrans({char: f"\\{char}" for char in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "\u00a0": " ",
 })  # fmt: skip
-
-
-@functools.cache
-def this_commit() -> str:
-    """The commit of the repository: of the code that draws."""
-    return commit()
+this_commit = functools.cache(commit)  # of the code that draws
 
 
 def permalink(anchor: str) -> str:
@@ -76,15 +70,13 @@ def _rows_of(card: str) -> str:
     return next((f"data/measured/{slug}/" for slug in known_gpus() if Evidence.load(slug).card == card), "")
 
 
-def _run(run: Run, folder: str) -> str:
-    rows = f"rows {to_file(folder + run.name)}" if folder else escape(run.name)
-    return ", ".join(filter(None, (rows, f"commit {run.commit}" if run.commit else "", run.date)))
-
-
 def _part(part: Part) -> str:
     """One part of a source as a line of its facts: what, and each run with its rows, its commit and its day."""
-    runs = "; ".join(_run(run, _rows_of(part.card)) for run in part.runs)
-    return f"<li>{': '.join(filter(None, (escape(part.words[:1].upper() + part.words[1:]), runs)))}</li>"
+    folder, told = _rows_of(part.card), []
+    for run in part.runs:
+        rows = f"rows {to_file(folder + run.name)}" if folder else escape(run.name)
+        told.append(", ".join(filter(None, (rows, f"commit {run.commit}" if run.commit else "", run.date))))
+    return f"<li>{': '.join(filter(None, (escape(part.words[:1].upper() + part.words[1:]), '; '.join(told))))}</li>"
 
 
 def block(anchor: str, title: str, source: Source, files: str, path: str = "") -> str:

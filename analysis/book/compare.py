@@ -1,4 +1,4 @@
-"""Cards side by side: what they are, and the speedups, claims and findings that mean something else on one of them.
+"""Cards side by side: the speedups, claims and findings that mean something else on one of them.
 
     python -m analysis compare nvidia-h200 my-card
 
@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from markdown_it import MarkdownIt
@@ -20,13 +19,12 @@ from kernels import VERSIONS
 from .. import findings
 from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
-from ..evidence import Estimate, Evidence
-from ..evidence.origin import DECIDED, Source, measured
-from ..measure.studies import STUDIES
+from ..evidence import DECIDED, Estimate, Evidence
 from ..record import published
 from ..record.files import ROOT, known_gpus
 from ..record.text import span
 from ..tables.claims import LEDGER
+from ..tables.environment import named, source_of
 from ..tables.table import Table, lines, link, ratio, small, to, verdict_mark
 from .notebook import badge
 
@@ -40,16 +38,6 @@ COMPARED = (  # in words, version, baseline
     ("The same, over separate kernels with V8's attention", "rope_v8", "rope_separate_v8"),
 )
 LOADS = {"their shapes": "", "their load": "matched", "full card": "filled"}  # with the study of each
-RUN = {  # columns of a run, with their words
-    "driver": "driver",
-    "cuda": "CUDA",
-    "numba_cuda": "numba-cuda",
-    "torch": "PyTorch",
-    "sm_mhz_max": "SM clock, at most, MHz",
-    "power_limit_w": "power limit, W",
-    "commit": "commit",
-}
-CHANGED, THROTTLED = "of their versions, changed since", "throttling seen"
 SIDES = {1: "faster", 0: "tie", -1: "slower"}
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 
@@ -57,44 +45,6 @@ SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS
 def chosen(names: Sequence[str] = (), first: str = "") -> list[Evidence]:
     """The cards of these names, in their order; without names all, `first` before the others. Raises: DataError."""
     return [Evidence.load(slug) for slug in names or sorted(known_gpus(), key=lambda slug: (slug != first, slug))]
-
-
-def source_of(cards: Sequence[Evidence]) -> Source:
-    return sum((measured(e, "log", "fp16", "matched", "filled") for e in cards if e.study("log")), Source())
-
-
-def named(cards: Sequence[Evidence]) -> list[str]:
-    """The heads of columns of these cards: the folder where two cards have one name."""
-    names = [e.card for e in cards]
-    return [escape(e.slug if names.count(e.card) > 1 else e.card.removeprefix("NVIDIA ")) for e in cards]
-
-
-def machines(cards: Sequence[Evidence]) -> Table:
-    """The GPUs, and the software and clocks of their latest runs of the documents' shapes."""
-
-    def about(e: Evidence) -> dict[str, Any]:
-        run, stale = e.study("log").run, {name for s in ("log", "fp16") for name in e.study(s).stale_versions()}
-        told = {"SMs": e.gpu.get("sms"), **{words: run.get(name) for name, words in RUN.items()}}
-        return {**told, THROTTLED: _throttled(e), CHANGED: len(stale)}
-
-    columns = [about(e) for e in cards]
-    rows = [(escape(name), *(_text(column[name]) for column in columns)) for name in (columns[0] if columns else ())]
-    return Table(("what", *named(cards)), rows, source=source_of(cards))
-
-
-def _throttled(e: Evidence) -> str:
-    """Why the card lowered its clocks in the latest run of any study, and in which: `"power_cap (fp16)"`."""
-    found: dict[str, list[str]] = {}
-    for study in filter(None, map(e.study, STUDIES)):
-        found.setdefault(str(study.run["throttle"]), []).append(study.name)
-    return "; ".join(f"{why} ({', '.join(found[why])})" for why in found if why != "none") or "none"
-
-
-def _text(value: Any) -> str:
-    """A value of a card or a run; nothing where the machine does not say."""
-    if value is None or value != value:
-        return ""
-    return escape(f"{value:.0f}" if isinstance(value, float) else str(value))
 
 
 def pairs() -> list[tuple[str, str]]:

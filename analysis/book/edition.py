@@ -23,7 +23,6 @@ class Edition:
     version: str
     date: str  # "2026-11-23"
     maintainers: tuple[str, ...]  # "Family name, Given name"
-    writeup: str
     url: str
     repository: str
     doi: str
@@ -54,6 +53,6 @@ def edition(citation: Path = CITATION) -> Edition:
         people = [f"{one['family-names']}, {one['given-names']}" for one in found["authors"] if "name" not in one]
         title, version, date = (str(found[name]) for name in ("title", "version", "date-released"))
         url, repository, doi = (found.get(name, "") for name in ("url", "repository-code", "doi"))
-        return Edition(title, version, date, tuple(people), found["references"][0].get("url", ""), url, repository, doi)
+        return Edition(title, version, date, tuple(people), url, repository, doi)
     except KeyError as error:
         raise DataError(f"{citation} lacks {error}") from None

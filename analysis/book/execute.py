@@ -1,4 +1,4 @@
-"""Execute the chapters: papermill once a notebook, two at a time, in processes forked from this one.
+"""Execute the chapters, two at a time, in processes forked from this one.
 
 A kernel for each would spend most of the time importing and reading: cells run in the forked process instead, in an
 IPython shell, with what this process has imported and read of the card.
@@ -12,21 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import nbformat
-import papermill
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
-from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 from traitlets.config import Config
 
 from ..errors import Failure
-from ..record.files import ROOT
 
-ENGINE = "in_process"
 AT_ONCE = 2
 HIDDEN = "remove-cell"
 
@@ -51,57 +46,34 @@ def shell() -> Iterator[InteractiveShell]:
 
 
 def run(here: InteractiveShell, source: str) -> list[NotebookNode]:
-    """The outputs of a cell; the last is the error where there is one."""
+    """The outputs of a cell. Raises: what the cell raises."""
     with capture_output() as captured:
         result = here.run_cell(source)
+    result.raise_error()
     outputs = [new_output("display_data", each.data, metadata=each.metadata or {}) for each in captured.outputs]
     for name in ("stdout", "stderr"):
         if text := getattr(captured, name):
             outputs.append(new_output("stream", name=name, text=text))
-    error = result.error_before_exec or result.error_in_exec
-    if error is not None:
-        trace = here.InteractiveTB.stb2text(here.InteractiveTB.structured_traceback(type(error), error))
-        outputs.append(new_output("error", ename=type(error).__name__, evalue=str(error), traceback=trace.split("\n")))
     return outputs
 
 
-class InProcess(Engine):
-    """Stops behind the first cell that fails; its error is among its outputs."""
-
-    @classmethod
-    def execute_managed_notebook(cls, nb_man: NotebookExecutionManager, kernel_name: str, **options: Any) -> None:
-        cells = [(index, cell) for index, cell in enumerate(nb_man.nb.cells) if cell.cell_type == "code"]
-        with shell() as here:
-            for count, (index, cell) in enumerate(cells, 1):
-                nb_man.cell_start(cell, index)
-                cell.execution_count, cell.outputs = count, run(here, cell.source)
-                if any(output.output_type == "error" for output in cell.outputs):
-                    nb_man.cell_exception(cell, index)
-                    return
-                nb_man.cell_complete(cell, index)
-
-
-papermill_engines.register(ENGINE, InProcess)
-
-
 def execute(notebook: Path, output: Path, gpu: str) -> None:
-    """Execute a notebook for a GPU, leave out what papermill adds, and hide cells that show nothing.
+    """Execute a notebook for a GPU with what is recorded, and hide cells that show nothing.
 
-    Raises: BuildError with the cell's error.
+    Raises: BuildError with the error of the first cell that fails.
     """
-    try:
-        executed = papermill.execute_notebook(
-            str(notebook), None, {"gpu": gpu, "source": "recorded"}, kernel_name="python3", progress_bar=False,
-            cwd=str(ROOT), log_output=False, engine_name=ENGINE,
-        )  # fmt: skip
-    except papermill.PapermillExecutionError as error:
-        raise BuildError(f"{notebook.name}, cell {error.exec_count}: {error.ename}: {error.evalue}") from None
-    executed.metadata.pop("papermill", None)  # paths and times of this machine
-    for cell in executed.cells:
-        for added in ("papermill", "execution"):
-            cell.metadata.pop(added, None)
-        if cell.cell_type == "code" and not cell.outputs:
-            cell.metadata.tags = [*cell.metadata.get("tags", ()), HIDDEN]
+    executed = nbformat.read(notebook, as_version=4)
+    with shell() as here:
+        for count, cell in enumerate((each for each in executed.cells if each.cell_type == "code"), 1):
+            try:
+                cell.execution_count, cell.outputs = count, run(here, cell.source)
+            except Exception as error:
+                raise BuildError(f"{notebook.name}, cell {count}: {type(error).__name__}: {error}") from None
+            tags = cell.metadata.get("tags", [])
+            if "parameters" in tags:
+                here.push({"gpu": gpu, "source": "recorded"})
+            if not cell.outputs:
+                cell.metadata.tags = [*tags, HIDDEN]
     nbformat.write(executed, output)
 
 

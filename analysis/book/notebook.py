@@ -12,13 +12,12 @@ from IPython.display import HTML, Markdown, display
 
 from kernels import version
 
-from ..evidence import Evidence, Study
-from ..evidence.origin import measured
+from ..evidence import Evidence, measured
 from ..figures.style import Plot
-from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding
+from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, committed
 from ..findings import load as known_findings
 from ..measure.studies import studies as named
-from ..record.files import DataError, gpu_folder
+from ..record.files import REFERENCE, DataError, gpu_folder
 from ..tables.steps import told
 from ..tables.table import Missing, Table, mark, short
 from . import citing, saving
@@ -78,13 +77,6 @@ def show(what: Plot | Table | Missing, e: Evidence, folded: str = "") -> None:
         say((what if isinstance(what, Missing) else Missing()).text(e.card))
 
 
-def stale_words(*studies: Study) -> str:
-    """Which versions have changed since these studies measured them; nothing where none has."""
-    found = {study.name: study.stale_versions() for study in studies}
-    listed = [f"in the study `{s}` {', '.join(f'`{name}`' for name in names)}" for s, names in found.items() if names]
-    return f"**Stale**, as the code has changed since it was measured: {'; '.join(listed)}." if listed else ""
-
-
 def listing(*what: Any) -> None:
     """Show the source of functions and classes, or lines of source as they are given; long sums take two lines."""
     sources = (each if isinstance(each, str) else inspect.getsource(each) for each in what)
@@ -119,24 +111,30 @@ def badge(word: str) -> str:
     return mark(word, STYLE[word])
 
 
-def sentence(finding: Finding, e: Evidence) -> str:
-    """The sentence as it stands in the book of a card: in another's than the reference's, with a badge."""
-    text = finding.home.text
-    return text if e.is_reference else f"{text} {badge(finding.on(e).badge)}"
-
-
 def paragraph(e: Evidence, *ids: str) -> str:
-    """Some findings in one paragraph, as Markdown. Raises: DataError for one that there is not."""
+    """Some findings in one paragraph, as Markdown; on another card than the reference's marked, each with a badge.
+
+    Raises: DataError for one that there is not.
+    """
     known = known_findings()
     if unknown := [each for each in ids if each not in known]:
         raise DataError(f"there is no finding {unknown[0]!r}")
-    text = " ".join(sentence(known[each], e) for each in ids).replace(" > - ", "\n> - ")  # a box has a line an item
-    return marked(text, e)
+    badges = {each: "" if e.record.is_reference else f" {badge(known[each].on(e).badge)}" for each in ids}
+    text = " ".join(known[each].home.text + badges[each] for each in ids).replace(" > - ", "\n> - ")  # lines of a box
+    return text if e.record.is_reference else f"<div class='reference-card'>\n\n{text}\n\n</div>"
 
 
-def marked(text: str, e: Evidence) -> str:
-    """Text of the reference edition as the book of a card has it: on another card marked as such."""
-    return text if e.is_reference else f"<div class='reference-card'>\n\n{text}\n\n</div>"
+def written_for(e: Evidence) -> None:
+    """Show which card the text is written for, and which the tables and figures are of."""
+    written = committed(REFERENCE).card
+    text = f"Text, tables and figures are of an {written}, where no other card is named."
+    if not e.record.is_reference:
+        text = (
+            f"<div class='reference-card'>\n\nThe text is written for an {written}, whose numbers it has. A badge at "
+            "each finding says how this card compares; [card by card](compare.html) has the numbers of both.\n\n</div>"
+            f"\n\nTables and figures are of the {e.card}."
+        )
+    say(text)
 
 
 def finding(e: Evidence, *ids: str) -> None:

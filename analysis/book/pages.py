@@ -6,7 +6,6 @@ No page is in the contents: the chapter of all versions, and every name of one, 
 """
 
 import re
-import shutil
 import sys
 from collections.abc import Iterable
 from html import escape
@@ -132,11 +131,10 @@ def page(e: Evidence, version: Version) -> str:
 
 
 def write(e: Evidence, folder: Path) -> None:
-    """Make the pages anew in a folder, one of them of what a user would pick instead."""
+    """Make the pages in a folder of their own, one of them of what a user would pick instead."""
     texts = {version.id: page(e, version) for version in VERSIONS.values() if has_page(version)}
     told = f"What a user would pick instead of these kernels. {CHAPTER}"
     texts[PEERS] = f"{HEAD}# Peers\n\n{told}\n\n{others(e, PEERS, '##')}\n"
-    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, text in texts.items():
         (folder / f"{name}.md").write_text(text, encoding="utf-8")

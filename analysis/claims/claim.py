@@ -147,14 +147,28 @@ def _claim(kind: str, ask: Callable[[Evidence], Tests]) -> Callable[[Evidence], 
 number, universal, count, cause, undecided = (partial(_claim, kind) for kind in KINDS)
 
 
-def headline(says: str, measured: Measured, **rule: Any) -> Test:
+def headline(
+    says: str, measured: Measured, *, unit: str | None = None, digits: int | None = None, role: str = HEADLINE,
+    part: str = "", kind: str = "", **given: Any,
+) -> Test:  # fmt: skip
     """The test that gives the verdict, at all its places; of a claim with parts, that of one `part`."""
-    return _test(says, measured, **rule)
+    ((rule, bound),) = given.items()
+    places = list(_places(measured))
+    paired = rule in ("published_range", "between")
+    one_each = isinstance(bound, tuple) and (not paired or isinstance(bound[0], tuple))
+    given_each = bound if one_each else (bound,) * len(places)
+    bounds = [tuple(map(_bound, each if paired else (each,))) for each in given_each]
+    if len(bounds) != len(places):
+        raise ValueError(f"{says}: {len(places)} places and {len(bounds)} bounds")
+    if unit is None:
+        some = next(iter(measured.values())) if isinstance(measured, Mapping) and places[0].label else measured
+        unit = UNITS.get(some.unit, "") if isinstance(some, Estimates) else ""
+        unit = "x" if rule in ("published", "published_range", "direction") else unit
+    located = tuple(replace(place, bounds=each) for place, each in zip(places, bounds))
+    return Test(says, located, rule.removesuffix("_range"), unit, digits, role, part, kind)
 
 
-def effect(says: str, measured: Measured, **rule: Any) -> Test:
-    """What a cause is claimed to explain."""
-    return _test(says, measured, role=EFFECT, **rule)
+effect = partial(headline, role=EFFECT)  # what a cause is claimed to explain
 
 
 def speed(e: Evidence, version: str, over: str, hdim: Hdims, **given: Any) -> Test:
@@ -181,33 +195,6 @@ def faster(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **
 def slower(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
     """Effect: a version is slower than another."""
     return effect(f"{version} over {over}", e.speedup(version, over, hdim=hdim, **asked), most=0.97, part=part)
-
-
-def _test(
-    says: str,
-    measured: Measured,
-    *,
-    unit: str | None = None,
-    digits: int | None = None,
-    role: str = HEADLINE,
-    part: str = "",
-    kind: str = "",
-    **given: Any,
-) -> Test:
-    ((rule, bound),) = given.items()
-    places = list(_places(measured))
-    paired = rule in ("published_range", "between")
-    one_each = isinstance(bound, tuple) and (not paired or isinstance(bound[0], tuple))
-    given_each = bound if one_each else (bound,) * len(places)
-    bounds = [tuple(map(_bound, each if paired else (each,))) for each in given_each]
-    if len(bounds) != len(places):
-        raise ValueError(f"{says}: {len(places)} places and {len(bounds)} bounds")
-    if unit is None:
-        some = next(iter(measured.values())) if isinstance(measured, Mapping) and places[0].label else measured
-        unit = UNITS.get(some.unit, "") if isinstance(some, Estimates) else ""
-        unit = "x" if rule in ("published", "published_range", "direction") else unit
-    located = tuple(replace(place, bounds=each) for place, each in zip(places, bounds))
-    return Test(says, located, rule.removesuffix("_range"), unit, digits, role, part, kind)
 
 
 def _bound(given: Bound) -> Estimate:

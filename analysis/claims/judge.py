@@ -12,15 +12,15 @@ from typing import Any
 from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
+from ..measure.studies import CONDITIONS
 from ..record.columns import SCHEMAS
-from ..record.files import gpu_folder, is_committed, known_gpus, read_records, write_table
+from ..record.files import Row, gpu_folder, known_gpus, read_records, write_table
 from . import attention, half, rope, rule, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, Claim, Place, Test
 
 SUBJECTS = (attention, sinusoidal, rope, validation, half)  # importing them registers their claims
 NO_EFFECT = "there is no effect to explain"
 WIDE = "whether it is reproduced is open: the interval is too wide"
-Row = dict[str, Any]
 
 
 def claims() -> list[Claim]:
@@ -98,7 +98,7 @@ def _found(rows: Iterable[Row]) -> list[tuple[float, str]]:
 
 def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
     """The rows of a claim in verdicts.csv: headlines and effects under each condition that measures something else."""
-    tests = {condition: claim.tests(e.under(condition)) for condition in rule.JUDGED}
+    tests = {condition: claim.tests(e.under(condition)) for condition in CONDITIONS}
     rows, given = [], []
     for part in [test.part for test in tests[rule.DEVICE] if test.role == HEADLINE]:
         under = {name: _under(name, [test for test in mine if test.part == part]) for name, mine in tests.items()}
@@ -123,22 +123,13 @@ def verdicts(e: Evidence, chosen: Sequence[Claim] | None = None) -> list[Row]:
 
 @functools.lru_cache(maxsize=4)
 def recorded(record: Record) -> dict[str, list[Row]]:
-    """By claim, the rows of verdicts.csv of a card, None where a cell is empty: as recorded, else from its data.
-
-    Recorded ones count where no file beside them was written later; those of the committed record are its tests' care.
-    Raises: DataError for a damaged file.
-    """
-    path, data = record.folder / "verdicts.csv", [each for each in record.folder.rglob("*") if each.is_file()]
-    newest = max(each.stat().st_mtime_ns for each in data)
-    counts = is_committed(record.slug) or (path.exists() and path.stat().st_mtime_ns == newest)
-    found = _by_claim(read_records(path, "verdicts") if counts else [])
-    if set(found) == set(CLAIMS):
-        return found
-    names = [column.name for column in SCHEMAS["verdicts"]]
-    return _by_claim([{name: row.get(name) for name in names} for row in verdicts(Evidence(record))])
-
-
-def _by_claim(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """By claim, the rows of verdicts.csv of a card, None where a cell is empty: from its data; of the committed record
+    as recorded, which its tests compare with that. Raises: DataError for a damaged file."""
+    if record.is_reference:
+        rows = read_records(record.folder / "verdicts.csv", "verdicts")
+    else:
+        blank = dict.fromkeys(column.name for column in SCHEMAS["verdicts"])
+        rows = [{**blank, **row} for row in verdicts(Evidence(record))]
     return {name: [*tests] for name, tests in itertools.groupby(rows, key=lambda row: row["claim_id"])}
 
 

@@ -3,14 +3,10 @@
 README, chapters, ledger and figures ask here. A claim has one headline test, at one place or several (head dims,
 versions); what else is tested supports it and changes nothing. By the kind of the claim each place is
 
-number     a published ratio, or the range that was published, is
-             reproduced      the interval lies within 10 % of it, and on its side of the tie
-             same direction  the interval lies on its side of 1, more than 3 % away
-             no difference   nothing of the interval lies on its side, beyond the tie
-             opposite        the interval lies on the other side of 1, more than 3 % away
-             a difference    a tie is published, and the interval lies more than 3 % from 1
-           of several the claim is what most are: reproduced counts as the same direction, and opposite as no
-           difference, where that makes them most; half and half is in part
+number     a published ratio, or the range that was published: reproduced, same direction, no difference, opposite or a
+           difference, as `MEANS` says; to be on a side of 1 is to be more than 3 % away. Of several the claim is what
+           most are: reproduced counts as the same direction, and opposite as no difference, where that makes them
+           most; half and half is in part
 universal  holds everywhere, or is refuted by one place
 count      exact everywhere, or wrong at one place
 cause      supported (the effect is there, and doing without the cause closes as much of it as is due), refuted (it
@@ -28,9 +24,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..evidence import Estimate
-from ..evidence.interval import TIE
-from ..measure.studies import CONDITIONS
+from ..evidence import TIE, Estimate
+from ..measure.studies import DEVICE, MATCHED
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
 
@@ -89,8 +84,6 @@ KINDS = {  # of a claim: what a place is called where the test's bounds are met,
     "cause": (SUPPORTED, NOT_SUPPORTED),
     "undecided": (HOLDS, REFUTED),
 }
-DEVICE, MATCHED = "device", "matched"
-JUDGED = {name: CONDITIONS[name] for name in ("as timed", DEVICE, MATCHED)}  # the conditions that give a verdict
 # Verdicts of one side, from the stronger to the weaker.
 SIDES = ((REPRODUCED, SAME_DIRECTION), (A_DIFFERENCE, OPPOSITE, NO_DIFFERENCE), (SUPPORTED,), (REFUTED, NOT_SUPPORTED))
 

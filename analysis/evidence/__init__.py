@@ -8,10 +8,7 @@ e.speedup("rope_v7", "rope_separate")    # Estimates by head dim, above 1 is fas
 
 from .estimates import Comparison, Estimate, Estimates, every, maximum
 from .evidence import Evidence, NotMeasured, Undecided, said, stated
+from .interval import TIE
 from .known import Known
+from .origin import COUNTED, DECIDED, Part, Source, computed, counters_of, measured, published_on
 from .study import Check, Study
-
-__all__ = [
-    "Check", "Comparison", "Estimate", "Estimates", "Evidence", "Known", "NotMeasured", "Study", "Undecided", "every",
-    "maximum", "said", "stated",
-]  # fmt: skip

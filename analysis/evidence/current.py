@@ -32,9 +32,9 @@ def is_current(version: str, recorded: str) -> bool:
     return called_today(recorded) == today(version)
 
 
-def current(rows: Iterable[Row], version: str = "") -> list[Row]:
-    """The rows of today's code. `version` is that of every row in a table without that column."""
-    return [row for row in rows if is_current(version or row["version"], row["source_hash"])]
+def current(rows: Iterable[Row]) -> list[Row]:
+    """The rows of today's code."""
+    return [row for row in rows if is_current(row["version"], row["source_hash"])]
 
 
 def outdated(frame: pd.DataFrame) -> pd.Series:

@@ -24,16 +24,15 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS
 from kernels.version import version as version_of
 
-from ..measure.studies import CONDITIONS, STALL, STALLS, STUDIES
+from ..measure.studies import CONDITIONS, DEVICE, MATCHED, STALL, STALLS, STUDIES
 from ..record import published
-from ..record.files import DATA, REFERENCE, DataError, gpu_folder, read_json
+from ..record.files import DataError, gpu_folder
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
 from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
 from .load import Groups, Record
 from .study import Check, Study
 
-DEVICE, MATCHED = "device", "matched"
 Columns = Mapping[str, Any]
 
 
@@ -99,12 +98,6 @@ class Evidence:
         return f"{self.gpu['name']} ({short})" if short and self.slug.endswith(f"-{short}") else str(self.gpu["name"])
 
     @property
-    def is_reference(self) -> bool:
-        """Whether it is of the card of the committed record that the book is written for."""
-        written_for = DATA / "measured" / REFERENCE / "gpu.json"
-        return self.slug == REFERENCE and self.gpu.get("uuid") == read_json(written_for).get("uuid")
-
-    @property
     def target(self) -> str:
         return self.record.target
 
@@ -112,9 +105,9 @@ class Evidence:
         """The rows of a study's latest complete run; false where none is."""
         return self.record.study(name, run=self.run)
 
-    def covers(self, timer: str = "device_warm") -> str:
-        """What the intervals of a timer cover, for captions: "95 % interval ..."."""
-        return "for another run" if timer in self.record.pools else "within one run"
+    def covers(self) -> str:
+        """What the intervals of times on the device cover, for captions: "95 % interval ..."."""
+        return "for another run" if "device_warm" in self.record.pools else "within one run"
 
     def time(self, version: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
         """Microseconds of one call."""
@@ -160,7 +153,7 @@ class Evidence:
             reason = f"{version} has no time by {timer} on {problem}{f': {known.reason}' if known.reason else ''}"
             raise Undecided(reason, UNDECIDED if known.ran else known.word)
         run, log = str(study.run["run"]), float(np.nanmean(np.log(values)))
-        stale = (version,) if study.stale(version, problem) else ()
+        stale = (version,) if version in study.stale_versions() else ()
         sample = Sample(run, values, {version: values}, (log,), timer, self.record.pools)
         return Estimate.of(sample, About((f"timings of {study.name}, run {run}",), stale))
 
@@ -224,7 +217,7 @@ class Evidence:
             value = number(check)
             if math.isnan(value):
                 raise Undecided(f"{version} at head dim {problem.hdim}: {word(check.status)}", word(check.status))
-            stale = (version,) if at.stale(version, problem) else ()
+            stale = (version,) if version in at.stale_versions() else ()
             return Estimate.exact(value, f"checks of {at.name}, run {at.run['run']}", stale=stale)
 
         return self._measured((version,), ask, study or home(version), **asked)

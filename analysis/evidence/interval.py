@@ -6,12 +6,11 @@ alone.
 """
 
 import bisect
-import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special
 
 CONFIDENCE = 0.95
 TIE = 1.03  # ratios this near to 1 are no difference
@@ -46,13 +45,7 @@ def half_width(variance: Any, n: Any, pool: Pool | None = None, gain: float = 1.
     for no more degrees of freedom than the processes.
     """
     of_mean = variance / n if pool is None else 2 * (gain * pool.between + variance / n)
-    quantile = _quantile(n) if isinstance(n, int) else stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)
-    return quantile * np.sqrt(of_mean)
-
-
-@functools.cache
-def _quantile(n: int) -> float:
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1))
+    return special.stdtrit(n - 1, (1 + CONFIDENCE) / 2) * np.sqrt(of_mean)  # Student's t, without scipy.stats' checks
 
 
 def fit(ratio: np.ndarray, mean: np.ndarray, variance: np.ndarray, size: np.ndarray) -> Pool:

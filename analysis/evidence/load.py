@@ -11,8 +11,7 @@ import pandas as pd
 from kernels import Problem
 
 from ..record import rows
-from ..record.files import COUNTS, RESOURCES, read_json, read_table
-from ..record.problems import with_problems
+from ..record.files import COUNTS, DATA, REFERENCE, RESOURCES, read_json, read_table, with_problems
 from .current import complete_runs
 from .interval import Pool
 from .pool import by_run, pooled
@@ -31,6 +30,11 @@ class Record:
         self.gpu: dict[str, Any] = read_json(folder / "gpu.json")
         self._frames: dict[str, pd.DataFrame] = {}
         self._studies: dict[tuple[str, str], Study] = {}
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is the committed record that the book is written for, not a folder of that name elsewhere."""
+        return self.folder == DATA / "measured" / REFERENCE
 
     @property
     def target(self) -> str:

@@ -50,25 +50,20 @@ class Study:
     checks: pd.DataFrame
     timings: pd.DataFrame
     most: int  # processes of a run of this card
-    _stale: set[tuple[str, Problem]] = field(default_factory=set)
-    _found: dict[tuple[str, Problem, str], Check | None] = field(default_factory=dict)
+    _stale: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.checks, self.timings = self._latest(self.checks), standing(self._latest(self.timings))
 
     def _latest(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Rows of the run; where a resumed run holds several codes of a version, today's or the last."""
+        """Rows of the run, which holds one code of each version."""
         if "run" not in self.run:
-            return frame.iloc[:0].assign(problem=[], stale=[])
+            return frame.iloc[:0].assign(problem=[])
         frame = with_problems(frame[(frame["study"] == self.run["study"]) & (frame["run"] == self.run["run"])])
         numbers = [name for name in NUMBERS if name in frame]
         frame[numbers] = frame[numbers].astype(float)
-        frame["stale"] = outdated(frame)
-        changed = frame.groupby(PAIR, sort=False)["stale"].transform("all")
-        in_time = frame.sort_values("measured_at", kind="stable").groupby(PAIR, sort=False)
-        newest = in_time["source_hash"].transform("last")
-        self._stale |= set(frame.loc[changed, PAIR].itertuples(index=False, name=None))
-        return frame[(frame["source_hash"] == newest.loc[frame.index]).where(changed, ~frame["stale"])]
+        self._stale |= set(frame.loc[outdated(frame), "version"])
+        return frame
 
     def __bool__(self) -> bool:
         return len(self.checks) > 0
@@ -81,13 +76,9 @@ class Study:
     def processes(self) -> int:
         return 0 if self.timings.empty else int(self.timings["process"].max())
 
-    def stale(self, version: str, problem: Problem) -> bool:
-        """Whether the version's code has changed since it was measured on that problem."""
-        return (version, problem) in self._stale
-
     def stale_versions(self) -> list[str]:
         """Of the versions that there are, those whose code has changed since."""
-        return sorted({version for version, _ in self._stale if version in VERSIONS})
+        return sorted(version for version in self._stale if version in VERSIONS)
 
     def problems(self, family: str) -> list[Problem]:
         """Measured problems of a family by head dim."""
@@ -138,10 +129,8 @@ class Study:
 
     def check(self, version: str, problem: Problem, inputs: str = "") -> Check | None:
         """What the checks found, on one kind of inputs (uniform, sharp) or by default on the worse."""
-        if (version, problem, inputs) not in self._found:
-            rows = [r for r in self._checked.get((version, problem), ()) if inputs in ("", r["inputs"])]
-            self._found[version, problem, inputs] = _judged(rows) if rows else None
-        return self._found[version, problem, inputs]
+        rows = [row for row in self._checked.get((version, problem), ()) if inputs in ("", row["inputs"])]
+        return _judged(rows) if rows else None
 
     def known(self, version: str, problem: Problem) -> Known:
         """What the check found, and where there is none, what the version's plan for this card says."""

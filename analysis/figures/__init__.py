@@ -10,8 +10,3 @@ from .tensor_cores import tensor_cores
 from .timeline import timeline
 from .v8_cluster import v8_idea, v8_tile
 from .waves import wave
-
-__all__ = [
-    "banks", "blocks", "decode_error", "decode_time", "fusing", "loads", "pipelines", "sector", "steps",
-    "tensor_cores", "timeline", "v8_idea", "v8_tile", "warp_waits", "warps", "wave",
-]  # fmt: skip

@@ -7,11 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ..evidence import Estimate, Evidence
-from ..evidence.origin import measured
+from ..evidence import Estimate, Evidence, measured
 from ..findings.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..measure.studies import FLASHINFER, LONGEST, SWEPT
-from ..models.fusion import right
+from ..models.rivals import right
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas, legend, log_ticks
 

@@ -5,8 +5,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..evidence import Evidence
-from ..evidence.origin import measured, published_on
+from ..evidence import Evidence, measured, published_on
 from ..measure.studies import MAIN
 from ..record import published
 from ..record.text import factor

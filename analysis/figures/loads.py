@@ -2,9 +2,8 @@
 
 import pandas as pd
 
-from ..evidence import Evidence
-from ..evidence.origin import measured, published_on
-from ..findings.common import printed
+from ..evidence import Evidence, measured, published_on
+from ..findings import printed
 from ..findings.loads import FLOAT4, PRINTED, SCALAR, V5, own
 from ..record import published
 from ..record.text import factor

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..evidence import Evidence
-from ..evidence.origin import Source, computed
+from ..evidence import Evidence, Source, computed
 from ..measure.studies import MAIN, matched
 from ..models.waves import SEPARATE, V7, held
 from ..tables.table import Missing

@@ -18,7 +18,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from kernels import Plan
 
-from ..evidence.origin import COUNTED, computed
+from ..evidence import COUNTED, computed
 from ..measure.studies import MAIN
 from ..models.moves import Stage, moves, plan_of, work
 from ..record.files import DataError

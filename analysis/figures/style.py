@@ -17,8 +17,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from ..evidence import Evidence
-from ..evidence.origin import Source
+from ..evidence import Evidence, Source
 from ..record.files import DATA, REFERENCE, ROOT
 
 PALETTE = sns.color_palette("colorblind")

@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from ..evidence import Evidence
-from ..evidence.origin import measured
+from ..evidence import Evidence, measured
 from ..findings.tensor_cores import REPORT
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas, log_ticks

@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 from kernels import VERSIONS, Problem
 from kernels.version import Launch
 
-from ..evidence import Evidence
-from ..evidence.origin import computed, counters_of, measured
+from ..evidence import Evidence, computed, counters_of, measured
 from ..measure.studies import SOURCE_TIMER
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas, key
@@ -18,7 +17,7 @@ PAIR = {"separate": "rope_separate", "hybrid V7": "rope_v7"}
 CLOCKS = {SOURCE_TIMER: "the authors' clock", "device_warm": "the GPU alone"}
 DIMS = (128, 2048)
 WAIT = "host waits, launches again"
-COLORS = {"rotation": PALETTE[1], "attention": PALETTE[9], "kernels": PALETTE[9], "host waits": "0.85"}
+COLORS = {"rotation": PALETTE[1], "attention": PALETTE[9], "host waits": "0.85"}
 WORDS = {"rotation": "rotates Q or K", "host waits": "the host waits"}
 COLUMNS = ("hdim", "version", "timer", "what", "start_us", "end_us")
 
@@ -32,7 +31,7 @@ def timeline(e: Evidence) -> Plot | Missing:
     frame = _calls(e)
     drawn = [hdim for hdim in DIMS if hdim in set(frame["hdim"])]
     if not drawn:
-        return Missing.study("log")
+        return Missing("make counters")
     title = "V7 saves a wait, but no GPU time"
     with canvas(title, len(drawn), height=0.8 + 1.9 * len(drawn)) as (figure, axes):
         for axis, hdim in zip(axes, drawn):
@@ -69,7 +68,7 @@ def _calls(e: Evidence) -> pd.DataFrame:
 
 
 def _parts(e: Evidence, version: str, problem: Problem, timer: str) -> Iterator[tuple[str, float]]:
-    """What one call does, in order, and for how long; nothing where it was not timed."""
+    """What one call does, in order, and for how long; nothing where it was not timed, or not profiled."""
     device, total = (e.time(version, "log", each, problem=problem)[problem] for each in ("device_warm", timer))
     if not (device and total):
         return
@@ -79,10 +78,7 @@ def _parts(e: Evidence, version: str, problem: Problem, timer: str) -> Iterator[
     under = [
         e.counter(version, "gpu__time_duration.sum", place, problem=problem)[problem] for place in range(len(launches))
     ]
-    if not all(under):  # not profiled: all kernels as one, and all waits
-        yield "kernels", device.value
-        if host > 0:
-            yield WAIT, host
+    if not all(under):
         return
     shares = iter([each.value / sum(one.value for one in under) for each in under])
     for step in steps:

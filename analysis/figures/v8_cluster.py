@@ -10,8 +10,7 @@ from kernels import VERSIONS
 from kernels.flash.cluster import CLUSTERS_SINCE
 from kernels.limits import EMULATED_TARGET, capability
 
-from ..evidence import Evidence
-from ..evidence.origin import computed
+from ..evidence import Evidence, computed
 from ..measure.studies import MAIN
 from .style import PALETTE, Plot, canvas
 

@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from ..evidence import Evidence
-from ..evidence.origin import computed, measured
+from ..evidence import Evidence, computed, measured
 from ..measure.studies import AUTHORS_SMS, MAIN, matched
 from ..models.waves import SEPARATE, V7, held, waves
 from ..tables.table import Missing

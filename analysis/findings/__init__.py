@@ -14,13 +14,16 @@ import functools
 import importlib
 import pkgutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Any
 
-from ..evidence import Comparison, Estimates, Evidence, Undecided, every
-from ..evidence.interval import TIE
+from kernels import VERSIONS
+
+from ..evidence import TIE, Comparison, Estimate, Estimates, Evidence, Undecided, every
+from ..measure.studies import STUDIES
+from ..record import published
 from ..record.files import DATA, REFERENCE
 
 HOLDS, DIFFERS, OPEN, NOT_MEASURED = BADGES = (
@@ -131,6 +134,29 @@ def ties(gain: Estimates) -> Comparison:
     return every(not_slower(gain), not_faster(gain))
 
 
+# ---------------------------------------------------------------- what several chapters ask
+
+
+def times(gain: Estimates) -> Estimates:
+    """The same as prose has it: `{gain:.1} as fast`, "1.4 times as fast"."""
+    return gain.measured_in("times")
+
+
+def across(e: Evidence, version: str, over: str, study: str = "", hdim: Sequence[int] = ()) -> Estimates:
+    """How many times as fast as a version on another problem a version is, each at its own of the documents' shapes."""
+    slow, fast = (e.time(name, study=study, hdim=hdim) for name in (over, version))
+    return slow / fast
+
+
+def printed(version: str, over: str | None = None, hdim: Sequence[int] = ()) -> Estimates:
+    """The speedups over a version, its baseline by default, that the documents and their logs print, by head dim."""
+    family, over = VERSIONS[version].family, over or VERSIONS[version].baseline
+    problems = published.main_problems(p for p in STUDIES["log"].problems if p.family == family)
+    found = {p.hdim: published.speedup(version, over, p) for p in problems}
+    exact = {key: Estimate.exact(each.value) for key, each in found.items() if each}
+    return Estimates(exact, "×").at(*(hdim or exact))
+
+
 # ---------------------------------------------------------------- all of them
 
 
@@ -164,6 +190,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis findings", description="Say which findings hold")
     parser.add_argument("--gpu", default=REFERENCE, help="a folder of data/measured/")
     e = Evidence.load(parser.parse_args(arguments).gpu)
-    lines, wrong = report(e), broken() if e.is_reference else []
+    lines, wrong = report(e), broken() if e.record.is_reference else []
     print("\n".join(["[findings] " + lines[0], *lines[1:], *wrong]))
     return 1 if wrong else 0

@@ -2,8 +2,7 @@
 
 from ..evidence import Evidence
 from ..models.waves import occupied
-from . import Says, checks, faster, finding, not_faster, not_slower, numbers, of_values, slower
-from .common import times
+from . import Says, checks, faster, finding, not_faster, not_slower, numbers, of_values, slower, times
 
 BASE = "attention_baseline"
 ONLINE, FIXED = "attention_online", "attention_online_fixed"

@@ -1,24 +1,16 @@
 """Decode: RoPE on the read of a cache of raw keys."""
 
-from dataclasses import replace
-
 from kernels import Problem
 
 from ..claims.rope import DECODING
 from ..evidence import Estimates, Evidence
-from ..measure.studies import FLASHINFER, LONGEST, SWEPT
-from . import Says, checks, faster, finding, not_slower, numbers, of_values, ties
-from .common import times
+from ..measure.studies import FLASHINFER, LONGEST, SWEPT, unrotated
+from . import Says, checks, faster, finding, not_slower, numbers, of_values, ties, times
 
 STUDY, COLD = "split_keys", "device_cold"  # the other layers of a model have passed through L2 between two steps
 RAW, UNROTATED, CUDNN = "rope_decode", "attention_decode", "torch_sdpa_half_cudnn"
 GRAPH = {"float32": "torch_rope_one_graph", "float16": "torch_rope_half_one_graph"}
 MANY, FEWER = 16384, 4096  # keys
-
-
-def unrotated(problem: Problem) -> Problem:
-    """The step without RoPE, from keys that are rotated already."""
-    return replace(problem, family="attention", rotary_dim=0, q_offset=0)
 
 
 def step(dtype: str, keys: int, rotates: bool = True, heads: int = 32, kv_heads: int = 8) -> Problem:

@@ -7,13 +7,13 @@ from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS
 from ..evidence import Evidence
 from ..measure.studies import MAIN
+from ..models.rivals import FULL, HYBRID
 from ..models.waves import SEPARATE, V7, occupied, windows
 from ..record.text import number
-from . import Says, checks, faster, finding, not_faster, numbers, slower
-from .common import times
+from . import Says, checks, faster, finding, not_faster, numbers, slower, times
 from .fuse import rule
 from .loads import DIMS, FLOAT4, SCALAR, V5, own
-from .v8 import FULL, HYBRID, over
+from .v8 import over
 from .validation import LOG, ONLINE
 
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
@@ -31,11 +31,8 @@ def loads(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "front-wave",
-    """**[V7 wins by a wave.](wave.html)** On our cards it loses at the published shapes. Where its blocks need one
-round (*wave*) fewer, it is up to {v7:.1} as fast.""",
-)
+@finding("front-wave", """**[V7 wins by a wave.](wave.html)** On our cards it loses at the published shapes. Where its
+blocks need one round (*wave*) fewer, it is up to {v7:.1} as fast.""")
 def wave(e: Evidence) -> Says:
     v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
     return numbers(v7=times(won.fastest)), checks(
@@ -55,20 +52,14 @@ def v8(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "front-checks",
-    """**[The test passes NaN.](checks.html)** The attention kernel that the documents recommend returns mostly NaN, and
-their test accepts it.""",
-)
+@finding("front-checks", """**[The test passes NaN.](checks.html)** The attention kernel that the documents recommend
+returns mostly NaN, and their test accepts it.""")
 def nan(e: Evidence) -> Says:
     return numbers(), checks(e.nan_share(ONLINE, hdim=LOG) > 0.5)
 
 
-@finding(
-    "front-verdicts",
-    """More than half of the {claims} claims are wrong. Most of the others hold in direction, in part, or under one load
-or clock.""",
-)
+@finding("front-verdicts", """More than half of the {claims} claims are wrong. Most of the others hold in direction, in
+part, or under one load or clock.""")
 def verdicts(e: Evidence) -> Says:
     given = Counter(tests[0]["verdict"] for tests in judge.recorded(e.record).values())
     wrong, between = (sum(given[word] for word in words) for words in (FALLS, BETWEEN))

@@ -7,16 +7,13 @@ from kernels import Problem
 from kernels.flash.decode.choose import MOST_QUERIES
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
-from ..measure.studies import FLASHINFER, FUSIONS, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH
-from ..models import fusion
-from ..models.advice import FEW_QUERIES, few_queries
-from ..models.rivals import Rival, beside_op, rivals, served
-from . import Says, checks, faster, finding, numbers, of_values
-from .common import times
-from .decode import COLD, MANY, RAW, STUDY, step, unrotated
+from ..measure.studies import FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
+from ..models.rivals import FULL, HYBRID, SEPARATE, Rival, beside_op, right, rivals, served, winners
+from . import Says, checks, faster, finding, numbers, of_values, times
+from .decode import COLD, MANY, RAW, STUDY, step
 
-FULL, HYBRID, SEPARATE = FUSIONS
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt
+FEW_QUERIES = 128  # of a head: few tiles of them rotate the same keys
 FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
 PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
 
@@ -32,7 +29,7 @@ class Outcomes(NamedTuple):
 def compared(e: Evidence, of: Callable[[Problem], bool]) -> list[tuple[Problem, set[str]]]:
     """Problems on which full fusion, the hybrid and separate kernels of one core were timed, with the fastest."""
     asked = [(study, problem) for study in ("map", "heldout") for problem in e.study(study).problems("rope")]
-    found = ((problem, fusion.winners(e, problem, study)) for study, problem in asked if of(problem))
+    found = ((problem, winners(e, problem, study)) for study, problem in asked if of(problem))
     return [(problem, fastest) for problem, fastest in found if fastest]
 
 
@@ -46,7 +43,7 @@ def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
 
 
 def own_keys(problem: Problem) -> bool:
-    return few_queries(problem) and problem.seq_q > MOST_QUERIES
+    return MOST_QUERIES < problem.seq_q <= FEW_QUERIES and problem.kv_heads == problem.heads
 
 
 def shared_keys(problem: Problem) -> bool:
@@ -181,7 +178,7 @@ fast as the authors' last full fusion, which rotates K again for every query."""
 def how(e: Evidence) -> Says:
     naive, *whether = (
         e.speedup(FULL, over=over, study="map", problem=[
-            problem for problem in e.study("map").problems("rope") if fusion.right(e, "map", problem, over, FULL)
+            problem for problem in e.study("map").problems("rope") if right(e, "map", problem, over, FULL)
         ]).known
         for over in (NAIVE, HYBRID, SEPARATE)
     )  # fmt: skip

@@ -1,12 +1,10 @@
 """The steps of half precision: why Phase 4 gains and Phase 6 loses."""
 
 from ..evidence import Estimates, Evidence
-from . import Says, checks, faster, finding, numbers, slower, ties
-from .common import times
+from . import Says, checks, faster, finding, numbers, slower, ties, times
 
 MINIMAL, PHASE4, CAUSAL = "fp16_minimal", "fp16_phase4", "fp16_phase4_causal"  # Phase 4 with the mask of Phase 6
-ITER1, ITER2 = "fp16_phase6_iter1", "fp16_phase6_iter2"
-HDIM = 64
+ITER1, HDIM = "fp16_phase6_iter1", 64
 
 
 def changed(e: Evidence, name: str) -> Estimates:

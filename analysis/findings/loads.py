@@ -2,8 +2,7 @@
 
 from ..evidence import Estimates, Evidence, said
 from ..measure.studies import MAIN
-from . import Says, checks, faster, finding, not_faster, numbers, of_values, slower, ties
-from .common import across, printed, times
+from . import Says, across, checks, faster, finding, not_faster, numbers, of_values, printed, slower, ties, times
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
 V5, HYBRID = "sinusoidal_v5", "sinusoidal_hybrid_v1"

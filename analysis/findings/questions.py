@@ -5,16 +5,18 @@ from typing import Any
 from ..claims.measures import BUSY, DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
 from ..evidence import Estimates, Evidence, NotMeasured, said, stated
 from ..measure.studies import MAIN
-from . import Says, checks, faster, finding, not_slower, numbers, slower
-from .common import times
+from . import Says, checks, faster, finding, not_faster, not_slower, numbers, slower, times
 
-SMALL, LARGE = (128, 512, 2048), (4096, 8192)  # head dims with four heads of 64 tokens, and with fewer of both
-SINUSOIDAL, BOTH, LOG = (512, 2048, 4096), (512, 2048), (512, 2048, 4096, 8192)
-V5, V7, SEPARATE, ONLINE = "sinusoidal_v5", "rope_v7", "rope_separate", "attention_online_fixed"
+SMALL, BOTH = (128, 512, 2048), (512, 2048)  # head dims with four heads of 64 tokens; those of all families
+V7, SEPARATE, ONLINE = "rope_v7", "rope_separate", "attention_online_fixed"
 SECTORS = {  # the card's counter, and the emulator's
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "global.read.sectors",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "global.write.sectors",
 }
+COMPARED = (  # a version, what it is compared with, and how it does in Python and in C++
+    ("rope_v7", SEPARATE, slower), ("rope_v1c", SEPARATE, slower), ("rope_v3", SEPARATE, slower),
+    ("sinusoidal_v5", FLOAT4, not_faster), ("sinusoidal_hybrid_v1", FLOAT4, faster),
+)  # fmt: skip
 
 
 @finding("question-rules", """**No: both hybrids fuse Q, of the outer loop, and only the sinusoidal wins.** It is
@@ -108,3 +110,15 @@ def counts(e: Evidence) -> Says:
         raise NotMeasured("hardware counters were not read: `make counters`")
     near = sum(all(abs(each - 1) < 0.1 for each in pair) for pair in known)
     return numbers(near=near, all=len(known)), checks(near > 0.9 * len(known))
+
+
+@finding("language-alike", """**Little: in C++ the same versions win and lose.** The sinusoidal hybrid, for example, is
+{python:.1} as fast as separate kernels in Python and {cpp:.1} as fast in C++. The page of each version shows its
+control, and says why it differs where it does.""")
+def most_alike(e: Evidence) -> Says:
+    def gain(one: str, other: str, made: str = "") -> Estimates:
+        return e.speedup(made + one, over=made + other, study="control")
+
+    same = [compare(gain(one, other, made)) for made in ("", "control_") for one, other, compare in COMPARED]
+    python, cpp = (times(gain(*COMPARED[-1][:2], made).at(2048)) for made in ("", "control_"))
+    return numbers(python=python, cpp=cpp), checks(*same)

@@ -1,8 +1,7 @@
 """The steps of RoPE: why each gains or loses. Numbers are of head dim 2048."""
 
 from ..evidence import Evidence
-from . import Says, checks, faster, finding, not_faster, not_slower, numbers, slower
-from .common import across, times
+from . import Says, across, checks, faster, finding, not_faster, not_slower, numbers, slower, times
 
 SEPARATE = "rope_separate"
 V1C, V2, V3, V4, V5, V6A, V6B, V7 = (f"rope_v{name}" for name in ("1c", "2", "3", "4", "5", "6a", "6b", "7"))

@@ -1,8 +1,7 @@
 """The two clocks."""
 
 from ..evidence import Evidence
-from . import Says, checks, faster, finding, not_faster, numbers, of_values, slower
-from .common import times
+from . import Says, checks, faster, finding, not_faster, numbers, of_values, slower, times
 
 SEPARATE, V7 = "rope_separate", "rope_v7"
 

@@ -1,8 +1,7 @@
 """The steps of sinusoidal embeddings: why each gains or loses. Numbers are of head dim 2048."""
 
 from ..evidence import Evidence
-from . import Says, checks, faster, finding, not_faster, numbers, slower
-from .common import times
+from . import Says, checks, faster, finding, not_faster, numbers, slower, times
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
 V1, V2, V3, V4, V5 = (f"sinusoidal_v{place}" for place in range(1, 6))

@@ -6,14 +6,11 @@ from dataclasses import replace
 from kernels import VERSIONS, Problem
 
 from ..evidence import Estimates, Evidence, NotMeasured
-from ..measure.studies import FUSIONS, MAIN
-from ..models.advice import shares_keys
-from ..models.rivals import BEYOND, V8, floor, rivals
+from ..measure.studies import MAIN
+from ..models.rivals import BEYOND, HYBRID, SEPARATE, V8, floor, rivals
 from ..record.text import number
-from . import Says, checks, faster, finding, not_slower, numbers, of_values, slower
-from .common import times
+from . import Says, checks, faster, finding, not_slower, numbers, of_values, slower, times
 
-FULL, HYBRID, SEPARATE = FUSIONS
 LOG_SEPARATE, PLAIN = "rope_separate", Problem("attention", 1, 4, seq_q=64, hdim=MAIN.hdim)
 ROTATED = replace(MAIN, rotary_dim=MAIN.hdim)
 
@@ -79,7 +76,7 @@ def worth(e: Evidence) -> Says:
 @finding("v8-loses", """Each tile rotates all keys again, and a long sequence has many tiles. From {first} tokens on
 fusing mostly gains nothing. At the worst V8 takes {most:slower} longer than the hybrid.""")
 def loses(e: Evidence) -> Says:
-    own = [problem for problem in e.study("map").problems("rope") if not shares_keys(problem)]
+    own = [problem for problem in e.study("map").problems("rope") if problem.kv_heads == problem.heads]
     gain = e.speedup(V8, over=HYBRID, study="map", problem=own).known
     lost = [problem for problem, each in gain.items() if each.side < 0]
     if not lost:

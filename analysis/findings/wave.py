@@ -4,8 +4,7 @@ from ..evidence import Evidence
 from ..measure.studies import AUTHORS_SMS, MAIN, matched
 from ..models import waves
 from ..models.waves import SEPARATE, V7, held, occupied, step_up, windows
-from . import Says, checks, faster, finding, not_faster, not_slower, numbers, of_values, slower
-from .common import across, printed, times
+from . import Says, across, checks, faster, finding, not_faster, not_slower, numbers, of_values, printed, slower, times
 
 HDIM, SMALL = MAIN.hdim, (128, 512, 2048)  # of this page; those with four heads of 64 tokens
 PLAIN = "attention_online_fixed"
@@ -49,11 +48,9 @@ def fit(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "wave-step",
-    """With one head fewer, all blocks of both kernels fit. The last head sends separate kernels into a second
-wave: they take {separate:.1} as long as without it. V7 stays in its first wave and takes {v7:faster} longer.""",
-)
+@finding("wave-step", """With one head fewer, all blocks of both kernels fit. The last head sends separate kernels into
+a second wave: they take {separate:.1} as long as without it. V7 stays in its first wave and takes {v7:faster}
+longer.""")
 def step(e: Evidence) -> Says:
     separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
     last = held(e, SEPARATE, HDIM)[HDIM].value // MAIN.seq_q  # number of heads that fits
@@ -74,11 +71,8 @@ def test(e: Evidence) -> Says:
     )
 
 
-@finding(
-    "wave-alone",
-    """Nor does V7 win at *their load* by the launch and buffer that it saves: it would be {alone:.1} as
-fast even if separate kernels rotated in no time.""",
-)
+@finding("wave-alone", """Nor does V7 win at *their load* by the launch and buffer that it saves: it would be {alone:.1}
+as fast even if separate kernels rotated in no time.""")
 def alone(e: Evidence) -> Says:
     alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
     memory = e.speedup(V7, over=f"{V7}_global_query")  # the saved buffer gains little, as the chapter says

@@ -248,9 +248,7 @@ def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis counters", description=__doc__.splitlines()[0])
-    parser.add_argument("--new-run", action="store_true", help="profile anew also what was recorded of today's code")
-    cards.add_options(parser)
+    parser = cards.parser("counters", __doc__, "profile anew also what was recorded of today's code")
     parser.add_argument("--profiled", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.profiled:

@@ -61,10 +61,9 @@ def run_all(slug: str, chosen: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis gpu", description=(__doc__ or "").splitlines()[0])
+    parser = cards.parser("gpu", __doc__)
     parser.add_argument("--check", action="store_true", help="say what stands before measuring here, and end")
     parser.add_argument("--study", default="all", help=f"what to measure, separated by commas: {', '.join(STUDIES)}")
-    cards.add_options(parser)
     chosen = parser.parse_args(arguments)
     if not preflight.passes([*(study.name for study in studies(chosen.study)), *OTHER_RUNS]):
         return 1

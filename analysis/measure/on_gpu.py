@@ -18,7 +18,7 @@ from kernels.version import Plan
 
 from ..errors import MeasureError
 from ..evidence.current import today
-from ..record.problems import problem_columns
+from ..record.files import Row, problem_columns
 from . import machine
 from .studies import SOURCE_TIMER, Pair
 from .timing import cold_copies, is_enough, measure, summarise
@@ -27,8 +27,6 @@ TIMED_INPUTS = "uniform"
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"  # of the driver
 MEMORY_ALLOCATION = 2  # the same of the runtime: cudaErrorMemoryAllocation
 WARM_UP_S, SHORT_WARM_UP_S = 0.5, 0.1  # the clocks are up where another process has just ended its timings
-
-Row = dict[str, Any]
 
 
 class Trial(NamedTuple):

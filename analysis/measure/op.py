@@ -4,7 +4,6 @@ Random calls are eager, or a captured graph that is replayed after other calls h
 again, the command makes the calls of which its run has no row.
 """
 
-import argparse
 import collections
 import contextlib
 import dataclasses
@@ -29,10 +28,8 @@ from kernels import VERSIONS, Problem, Unsupported, ops
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import Program, device_target
 
-from ..errors import DataError
 from ..record import cards
-from ..record.files import ROOT
-from ..record.problems import problem_columns
+from ..record.files import ROOT, problem_columns
 from .machine import warm_up
 from .on_gpu import Row, said
 from .op_calls import DTYPES, FUNCTIONS, Call, decode_call, drawn, judge, long_call, prompt_call, tensors
@@ -319,13 +316,6 @@ def measure_op(writer: Writer, studies: Sequence[str], new_run: bool) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis op", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--study", default="all", help=f"some of, separated by commas: {', '.join(OP)}")
-    parser.add_argument("--new-run", action="store_true", help="measure again what is complete")
-    cards.add_options(parser)
-    chosen = parser.parse_args(arguments)
-    names = OP if chosen.study == "all" else chosen.study.split(",")
-    if unknown := set(names) - set(OP):
-        raise DataError(f"no study of the op is called {min(unknown)!r}; known: {', '.join(OP)}")
+    chosen = cards.parser("op", __doc__, "measure again what is complete").parse_args(arguments)
     with at_card(chosen.gpu) as writer:
-        return 0 if measure_op(writer, names, chosen.new_run) else 1
+        return 0 if measure_op(writer, OP, chosen.new_run) else 1

@@ -13,7 +13,6 @@ that dies, or that sends nothing for PATIENCE seconds is replaced by a fresh one
 device that is off those of the other processes is measured once more by its own; both rows are kept.
 """
 
-import argparse
 import contextlib
 import itertools
 import math
@@ -232,10 +231,6 @@ class Crew:
             stack.callback(worker.close)
         self.lost: dict[Pair, MeasureError] = {}
 
-    def begin(self) -> None:
-        for worker in self.all:
-            worker.begin()
-
     def load(self, pairs: Sequence[Pair]) -> list[Sent]:
         """Have every process load what PyTorch compiles: each compiles a share, and finds the others' on disk.
 
@@ -322,7 +317,8 @@ def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run
         crew = Crew(processes, stack)
         for run in runs:
             run.started = time.monotonic()
-            crew.begin()
+            for worker in crew.all:
+                worker.begin()
             left = run.unfinished(processes)
             loads = crew.load([pair for pair in left if loads_ahead(VERSIONS[pair[0]])])
             compile_each(compile_pair, to_compile(left))  # meanwhile: both leave cores idle at their ends
@@ -330,22 +326,17 @@ def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run
                 with contextlib.suppress(MeasureError):
                     deque(load, maxlen=0)
             crew.check(run, run.unchecked())
-            if run is runs[0]:
-                describe(folder, gpu, crew.checker)
+            if run is runs[0]:  # write what the card reaches at most to gpu.json
+                try:
+                    [(_, ceilings)] = crew.checker.ask(survey)
+                    cards.describe(folder / "gpu.json", gpu, ceilings)
+                except MeasureError as error:
+                    print(f"[measure] the card's ceilings were not measured: {said(error)}", flush=True)
             crew.time(run)
             run.save(complete=True)
             print("\n".join(f"[measure] {line}" for line in summary(run)), flush=True)
     print(f"[measure] rows are in {folder}; to render them: make book GPU={folder.name}")
     return folder.name
-
-
-def describe(folder: Any, gpu: Mapping[str, Any], worker: Worker) -> None:
-    """Write what the card reaches at most to gpu.json; where that fails, say so and go on."""
-    try:
-        [(_, ceilings)] = worker.ask(survey)
-        cards.describe(folder, gpu, ceilings)
-    except MeasureError as error:
-        print(f"[measure] the card's ceilings were not measured: {said(error)}", flush=True)
 
 
 def summary(run: StudyRun) -> Iterator[str]:
@@ -365,10 +356,8 @@ def summary(run: StudyRun) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis measure", description=__doc__.splitlines()[0])
+    parser = cards.parser("measure", __doc__, "measure again although a run is complete")
     parser.add_argument("--study", default="all", help=f"some of, separated by commas: {', '.join(STUDIES)}")
-    parser.add_argument("--new-run", action="store_true", help="measure again although a run is complete")
-    cards.add_options(parser)
     parser.add_argument("--checked", action="store_true", help="say nothing of what stands before measuring here")
     options = parser.parse_args(arguments)
     chosen = studies(options.study)

@@ -7,10 +7,9 @@ it should, each of them has a process of its own. In it every buffer is an alloc
 nothing unless the plan fills it: memcheck and initcheck watch that.
 
 A tool that does not find what is `KNOWN`, or does not come to its end, has checked nothing. No diverging barrier is
-known, since one may hang the GPU. Older rows name a kernel and a place, which were read from the tools' reports.
+known, since one may hang the GPU.
 """
 
-import argparse
 import collections
 import contextlib
 import functools
@@ -231,9 +230,7 @@ def checked(rows: Iterable[Row]) -> set[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis sanitize", description=(__doc__ or "").splitlines()[0])
-    cards.add_options(parser)
-    chosen = parser.parse_args(arguments)
+    chosen = cards.parser("sanitize", __doc__).parse_args(arguments)
     began, own = time.monotonic(), [version.id for version in OWN]
     toolkit("compute-sanitizer")  # without one there is no card to hold
     folder = Path(tempfile.mkdtemp(prefix="sanitizers-"))

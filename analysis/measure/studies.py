@@ -217,8 +217,9 @@ def _half(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(replace(problem, dtype="float16") for problem in problems)
 
 
-def _unembedded(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    return tuple(replace(problem, family="attention", rotary_dim=0, q_offset=0) for problem in problems)
+def unrotated(problem: Problem) -> Problem:
+    """The same without RoPE, from keys that are rotated already."""
+    return replace(problem, family="attention", rotary_dim=0, q_offset=0)
 
 
 def _embeddings() -> Iterator[Problem]:
@@ -246,7 +247,7 @@ def _split_keys() -> Study:
     swept = (replace(grouped, seq_k=keys, q_offset=keys - 1) for keys in SWEPT)
     longest = replace(grouped, heads=4, kv_heads=1, seq_k=LONGEST, q_offset=LONGEST - 1)
     rope = tuple(dict.fromkeys((*DECODED, *swept, longest)))
-    plain = _unembedded(problem for problem in rope if problem.seq_q == 1)
+    plain = tuple(unrotated(problem) for problem in rope if problem.seq_q == 1)
     half, plain_half, few_half = _half(rope), _half(plain), _half(plain[: len(DECODED) - 1])
     graph, graph_autotuned, flash, cudnn = HALF_PEERS
     parts = (
@@ -285,7 +286,7 @@ PHASES = tuple(f"fp16_phase7{step}" for step in "abcd")
 def _half_prompts() -> Study:
     """The report's problem from Phase 4 to 7, and its other half of long ones; prompts with RoPE and without."""
     report = tuple(problem for problem in _fp16() if problem.seq_q in (512, 4096))
-    rope, plain = _half(PROMPTS), _half(_unembedded(PROMPTS))
+    rope, plain = _half(PROMPTS), _half(map(unrotated, PROMPTS))
     rope += (replace(rope[3], dtype="bfloat16"),)
     before = ("fp16_minimal", "fp16_phase4", "fp16_phase4_causal", "fp16_phase4_mma", "fp16_phase6_iter2")
     parts = (
@@ -380,11 +381,11 @@ class Condition(NamedTuple):
     study: str = ""
 
 
+DEVICE, MATCHED = "device", "matched"
 CONDITIONS = {
     "as timed": Condition(SOURCE_TIMER),
-    "device": Condition("device_warm"),
-    "matched": Condition("device_warm", "matched"),
-    "matched launched": Condition(SOURCE_TIMER, "matched"),
+    DEVICE: Condition("device_warm"),
+    MATCHED: Condition("device_warm", "matched"),
 }
 PUBLISHED = "log,fp16,ablation,control"  # the studies that hold every shape of the documents
 # What the book shows hardware counters of: studies, which versions of theirs and head dims, all where none is named.

@@ -1,34 +1,25 @@
-"""Whether to fuse RoPE into attention: the chapter's rules, and the measured shapes that are nearest.
+"""Whether to fuse RoPE into attention: what `rope_attention` runs for a shape, and its times at the nearest measured.
 
 python -m analysis advise --heads 64 --seq-q 64 --seq-k 1024 --hdim 128
 """
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from kernels import Problem
 from kernels.constants import MUST_BE, require
-from kernels.flash.cluster import require_problem
 from kernels.runtime.classes import Call
 
 from ..evidence import Evidence
 from ..record.files import REFERENCE, DataError
-from .fusion import FULL, HYBRID, SEPARATE, WORDS, problems, times
-from .rivals import label
+from .rivals import FULL, HYBRID, SEPARATE, WORDS, label
 
-MEANS = {
-    FULL: "fuse it fully",
-    HYBRID: "rotate K in a launch of its own and fuse the rotation of Q",
-    SEPARATE: "do not fuse: rotate Q and K in launches of their own",
-}
 SHOWN = 3
-FAR = 4.0  # a factor in one size, beyond which a measured problem says little
-
 FLASH = "FlashAttention"
 ONE_GRAPH = {"torch_rope_one_graph": "RoPE and attention as one graph"}
 BESIDE = {  # of what the op runs: the studies that timed it, what is told beside it, and what it is
-    FULL: (("map", "beyond"), {HYBRID: WORDS[HYBRID], SEPARATE: WORDS[SEPARATE]}, ""),
+    FULL: (("map", "beyond"), {HYBRID: WORDS[HYBRID], SEPARATE: WORDS[SEPARATE]}, "full fusion"),
     HYBRID: (("map", "beyond"), {FULL: WORDS[FULL], SEPARATE: WORDS[SEPARATE]}, "which rotates K in a launch in front"),
     "rope_decode": (("split_keys",), ONE_GRAPH, "each key is read and rotated once for all heads that share it"),
     "rope_prompt32": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "not fused: a launch in front rotates Q and K"),
@@ -39,17 +30,6 @@ BESIDE = {  # of what the op runs: the studies that timed it, what is told besid
         "a hybrid: a launch in front rotates K",
     ),
 }
-FEW_QUERIES = 128  # of a head
-
-
-def shares_keys(problem: Problem) -> bool:
-    """Whether several heads of queries share a head of K, which each of them would rotate again."""
-    return problem.kv_heads < problem.heads
-
-
-def few_queries(problem: Problem) -> bool:
-    """Whether few tiles of queries rotate the same keys."""
-    return problem.seq_q <= FEW_QUERIES and not shares_keys(problem)
 
 
 def sizes(problem: Problem) -> tuple[int, ...]:
@@ -66,75 +46,42 @@ def apart(problem: Problem, other: Problem) -> list[float]:
     return [*(abs(math.log2(one / two)) for one, two in both), float(problem.causal != other.causal)]
 
 
-def factor(problem: Problem, other: Problem) -> float:
-    """The factor within which two problems are in every size."""
-    return float(2 ** max(apart(problem, other)[:-1]))
-
-
 def nearest(problem: Problem, others: Iterable[Problem]) -> list[Problem]:
     """Of some problems the nearest, in the logarithms of their sizes."""
     return sorted(others, key=lambda other: (math.hypot(*apart(problem, other)), other))[:SHOWN]
 
 
-def timed(e: Evidence, version: str, problem: Problem) -> dict[Problem, str]:
-    """The problems, with a study of each, on which a version was timed: of full fusion, with the whole family."""
+def timed(e: Evidence, version: str, single: bool) -> dict[Problem, str]:
+    """The problems, with a study of each, on which a version was timed in float32, or in half precision."""
     found: dict[Problem, str] = {}
     for study in reversed(BESIDE[version][0]):
-        alike = problems(e, study)
-        if version != FULL:
-            single = problem.dtype == "float32"
-            alike = [other for other in e.study(study).problems("rope") if (other.dtype == "float32") is single]
+        alike = [other for other in e.study(study).problems("rope") if (other.dtype == "float32") is single]
         found |= {other: study for other in alike if e.time(version, study=study, problem=other)}
     return found
 
 
 def nearest_times(e: Evidence, problem: Problem, version: str) -> list[str]:
     """A line for each of the nearest problems of a version, with its time, and how much longer others take."""
-    known, lines = timed(e, version, problem), []
+    known, lines = timed(e, version, problem.dtype == "float32"), []
     for other in nearest(problem, known):
         us = e.time(version, study=known[other], problem=other)[other]
         told = [f"{us.value:,.1f} µs"]
         for rival, name in BESIDE[version][1].items():
             if one := e.speedup(version, over=rival, study=known[other], problem=other)[other]:
                 told.append(f"{name} {one.value:.2f} times as long ({one.low:.2f} to {one.high:.2f})")
-        within = f"sizes within {factor(problem, other):.2g}×"
+        within = f"sizes within {2 ** max(apart(problem, other)[:-1]):.2g}×"
         lines.append(f"  {label(other)}, {other.dtype}: {', '.join(told)}; {within}")
     return lines
 
 
 def advise(problem: Problem, gpu: str = "") -> str:
-    """Whether to fuse RoPE: in float32 by the fastest at the nearest shape and by the rules of the chapter; what the op
-    runs; and the nearest shapes that were measured on a card, by default the reference.
-
-    Raises: Unsupported; DataError for an unknown card, or where the three versions were not timed together.
-    """
-    e = Evidence.load(gpu or REFERENCE)
-    lines = [*by_rules(problem, e)] if problem.dtype == "float32" else []
-    version = Call(problem).served("sm_90")[0]
-    if version != FULL:
-        near = nearest_times(e, problem, version)
-        where = f"The nearest on the {e.card}:" if near else f"It was not timed on the {e.card}."
-        lines += [f"rope_attention runs {version} here, {BESIDE[version][2]}.", where, *near]
-    return "\n".join(lines)
-
-
-def by_rules(problem: Problem, e: Evidence) -> Iterator[str]:
-    """What to fuse in float32, by the nearest shape and by the rules. Raises: as `advise`."""
-    require_problem(problem, "rope")
+    """What the op runs for a problem of RoPE, and the nearest shapes that were measured on a card, by default the
+    reference. Raises: Unsupported; DataError for an unknown card."""
     require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
-    known = timed(e, FULL, problem)
-    if not known:
-        raise DataError(f"the three versions were not timed together on the {e.card}: `make measure STUDY=map` does")
-    first = nearest(problem, known)[0]
-    us = times(e, first, known[first])
-    fastest = min(us, key=lambda version: us[version].value)
-    rule = "The rules say the same." if fastest == FULL else f"The rules say otherwise: {MEANS[FULL]} ({FULL})."
-    if not few_queries(problem):
-        rule = "With so many queries on each head of K no rule holds: time both."
-    line = f"By the nearest measured shape on the {e.card}: {MEANS[fastest]} ({fastest}). {rule}"
-    if factor(problem, first) > FAR:
-        line += f" Nothing within a factor of {FAR:g} in every size was measured."
-    yield from (line, "Full fusion at the nearest measured shapes:", *nearest_times(e, problem, FULL))
+    e, version = Evidence.load(gpu or REFERENCE), Call(problem).served("sm_90")[0]
+    near = nearest_times(e, problem, version)
+    where = f"The nearest on the {e.card}:" if near else f"It was not timed on the {e.card}."
+    return "\n".join([f"rope_attention runs {version} here, {BESIDE[version][2]}.", where, *near])
 
 
 def told(arguments: list[str] | None = None) -> str:

@@ -125,8 +125,6 @@ def moves(name: str, plan: Plan) -> list[Stage | None]:
         reads = tuple(each for each in touched["read"] if each not in writes)
         given |= {*writes}
         passes = max(1, math.prod(step.grid) // (step.cluster * problem.batch * problem.heads))
-        if "part" in buffers:
-            passes = 1  # blocks share the keys
         queries = problem.batch * problem.heads * problem.seq_q * ("q" in reads)
         keys = problem.batch * problem.kv_heads * problem.seq_k * ("k" in reads)
         total = _embedded(name, plan, place)

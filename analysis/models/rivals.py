@@ -9,10 +9,11 @@ from kernels import Problem, Unsupported
 from kernels.runtime.classes import Call
 
 from ..evidence import Estimate, Evidence
-from ..measure.studies import STUDIES
-from .fusion import right
+from ..measure.studies import FUSIONS, STUDIES
 
 V8 = "rope_v8"
+FULL, HYBRID, SEPARATE = FUSIONS
+WORDS = {FULL: "full fusion", HYBRID: "hybrid", SEPARATE: "separate"}
 MEASURED_IN = ("beyond", "peers", "autotuned", "prompts", "split_keys", "heldout")  # have peers of RoPE in float32
 
 BEYOND = STUDIES["beyond"].problems
@@ -35,12 +36,16 @@ def floor(problem: Problem, gpu: Mapping[str, Any]) -> float:
     ceilings = gpu["ceilings"]
     moved = 8 * (math.prod(problem.q_shape) + math.prod(problem.kv_shape))
     rate = ceilings["l2_read_gb_s" if moved <= gpu["l2_bytes"] else "read_gb_s"]
-    seen = problem.seq_q * problem.seq_k
-    if problem.causal:
-        seen = sum(min(max(problem.q_offset + i + 1, 0), problem.seq_k) for i in range(problem.seq_q))
-    flops = problem.flops * seen / (problem.seq_q * problem.seq_k)
-    products = 3 * flops / ceilings["tensor_tflops"] / 1e6
+    products = 3 * flops_left(problem) / ceilings["tensor_tflops"] / 1e6
     return ceilings["empty_kernel_us"] + max(moved / rate / 1e3, products)
+
+
+def flops_left(problem: Problem) -> float:
+    """Multiply-adds of both products, counted as two, for the pairs of query and key that a mask leaves."""
+    if not problem.causal:
+        return problem.flops
+    seen = sum(min(max(problem.q_offset + i + 1, 0), problem.seq_k) for i in range(problem.seq_q))
+    return problem.flops * seen / (problem.seq_q * problem.seq_k)
 
 
 def served(e: Evidence, problem: Problem) -> str:
@@ -80,3 +85,22 @@ def beside_op(e: Evidence) -> dict[Problem, Rival]:
     single = [problem for problem in COMPARED if problem.dtype == "float32" and problem.cache == "none"]
     found = {problem: rivals(e, problem, ours=served(e, problem)) for problem in single}
     return {problem: peers[0] for problem, peers in found.items() if peers}
+
+
+# ---------------------------------------------------------------- one core, fused or not
+
+
+def right(e: Evidence, study: str, problem: Problem, *versions: str) -> bool:
+    """Whether the results of all these versions are right on a problem of a study."""
+    checks = (e.study(study).check(version, problem) for version in versions)
+    return all(check and check.status == "ok" for check in checks)
+
+
+def winners(e: Evidence, problem: Problem, study: str = "map") -> set[str]:
+    """Of the family the fastest, and what ties with it; nothing where not all of it was timed, or is right."""
+    taken = {version: e.time(version, study=study, problem=problem)[problem] for version in FUSIONS}
+    if not (all(taken.values()) and right(e, study, problem, *FUSIONS)):
+        return set()
+    least = min(taken, key=lambda version: taken[version].value)
+    over = {version: us / taken[least] for version, us in taken.items() if version != least}
+    return {least, *(version for version, ratio in over.items() if not ratio.side)}

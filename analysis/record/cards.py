@@ -3,7 +3,7 @@
 import argparse
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,13 @@ from . import files
 from .files import DataError, read_json, write_json
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What every command takes that writes to a card's folder."""
-    parser.add_argument("--gpu", default="", metavar="SLUG", help="the folder of this card (default: by its name)")
+def parser(command: str, about: str | None, new_run: str = "") -> argparse.ArgumentParser:
+    """The options of every command that writes to a card's folder; `new_run`: what `--new-run` does, if it has it."""
+    made = argparse.ArgumentParser(prog=f"python -m analysis {command}", description=(about or "").splitlines()[0])
+    made.add_argument("--gpu", default="", metavar="SLUG", help="the folder of this card (default: by its name)")
+    if new_run:
+        made.add_argument("--new-run", action="store_true", help=new_run)
+    return made
 
 
 def like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -22,24 +26,10 @@ def like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return one.get("name") == other.get("name") and (not all(limits) or limits[0] == limits[1])
 
 
-def names(gpu: Mapping[str, Any]) -> Iterator[str]:
-    """Names of its folder: the model's; with the card's UUID where another has that; with the power limit too."""
-    yield gpu["slug"]
-    if gpu.get("uuid"):
-        own = f"{gpu['slug']}-{gpu['uuid'].partition('-')[2][:8].lower()}"
-        yield own
-        if gpu.get("power_limit_w"):
-            yield f"{own}-{gpu['power_limit_w']}w"
-
-
-def describe(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> None:
-    """Write gpu.json: what the card is, and what was measured of it. Raises: DataError."""
-    write_json(folder / "gpu.json", described(folder, gpu, ceilings))
-
-
-def described(folder: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> dict[str, Any]:
+def describe(path: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> None:
+    """Write a gpu.json of its folder: what the card is, and what was measured of it. Raises: DataError."""
     known = {name: gpu[name] for name in files.CARD if name in gpu}
-    return {**known, "uuid": gpu.get("uuid"), "slug": folder.name, "ceilings": dict(ceilings)}
+    write_json(path, {**known, "uuid": gpu.get("uuid"), "slug": path.parent.name, "ceilings": dict(ceilings)})
 
 
 def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:
@@ -48,7 +38,7 @@ def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:
     if path.exists():
         return False
     mine = folder / f"gpu.{uuid.uuid4().hex}"  # nodes may share the folder, a name and a pid
-    write_json(mine, described(folder, gpu, gpu.get("ceilings", {})))
+    describe(mine, gpu, gpu.get("ceilings", {}))
     try:
         os.link(mine, path)
     except FileExistsError:
@@ -63,14 +53,16 @@ def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:
 def folder_of(gpu: Mapping[str, Any], named: str = "") -> Path:
     """The folder of a card, which is made and made its own if it has none yet; `named` is its name where not empty.
 
-    A folder that is named takes any card of the same model and power limit: each run says which card it ran on.
+    Its own name is the model's, and where another card or power limit has that, with the card's UUID. A folder that is
+    named takes any card of the same model and power limit: each run says which card it ran on.
 
-    Raises: DataError where `named` is no name of a folder, or that folder holds another model or power limit, or where
-    a card without a UUID meets a folder that is taken.
+    Raises: DataError where `named` is no name of a folder, or the folder holds another model or power limit, or where a
+    card without a UUID meets a folder that is taken.
     """
     if named and (Path(named).name != named or named.startswith(".")):
         raise DataError(f"--gpu is {named!r}; it names a folder under {files.MEASURED}")
-    for name in [named] if named else names(gpu):
+    short = str(gpu.get("uuid") or "").partition("-")[2][:8].lower()
+    for name in [named] if named else [gpu["slug"], *([f"{gpu['slug']}-{short}"] if short else [])]:
         folder = files.MEASURED / name
         if _claimed(folder, gpu):
             return folder

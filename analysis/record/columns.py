@@ -16,27 +16,18 @@ class Column(NamedTuple):
     optional: bool
 
 
-def _described() -> dict[str, list[Column]]:
-    """The columns of each table as it is stored: a problem is one cell."""
-    found: dict[str, list[Column]] = {}
-    with DESCRIBED.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            column = Column(row["kind"], row["column"], row["may_be_empty"] == "1")
-            found.setdefault(row["table"], []).append(column)
-    return found
-
-
-STORED = _described()
-
-
-def _read(column: Column) -> list[Column]:
-    """A column as it is read: a problem is its columns."""
-    if column.kind != "problem":
-        return [column]
-    return [each._replace(optional=column.optional) for each in STORED["problem"]]
-
-
-SCHEMAS = {table: tuple(each for column in columns for each in _read(column)) for table, columns in STORED.items()}
+STORED: dict[str, list[Column]] = {}  # as a table is stored: a problem is one cell
+with DESCRIBED.open(encoding="utf-8", newline="") as file:
+    for row in csv.DictReader(file):
+        STORED.setdefault(row["table"], []).append(Column(row["kind"], row["column"], row["may_be_empty"] == "1"))
+SCHEMAS = {  # as it is read: a problem is its columns
+    table: tuple(
+        each._replace(optional=column.optional)
+        for column in columns
+        for each in (STORED["problem"] if column.kind == "problem" else [column])
+    )
+    for table, columns in STORED.items()
+}
 
 
 def stored(table: str, of_run: bool = False) -> list[Column]:

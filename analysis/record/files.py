@@ -184,21 +184,15 @@ def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> No
     replace_file(path, text_of(rows, table).encode())
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A card's gpu.json. Raises: DataError when the file is missing or damaged, or lacks a field that it must have."""
-    card = load_json(path)
-    if lacking := set(NEEDED) - set(card):
-        raise DataError(f"{path}: it lacks {min(lacking)}")
-    return card
-
-
-def load_json(path: Path) -> dict[str, Any]:
-    """The fields of a JSON file; none where it holds something else. Raises: DataError when it is damaged."""
+def read_json(path: Path, needed: Sequence[str] = NEEDED) -> dict[str, Any]:
+    """A card's gpu.json, or another file. Raises: DataError when it is missing or damaged, or lacks a needed field."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: {error}") from None
-    return found if isinstance(found, dict) else {}
+    if lacking := [name for name in needed if name not in found]:
+        raise DataError(f"{path}: it lacks {lacking[0]}")
+    return found
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -217,8 +211,3 @@ def gpu_folder(slug: str | int) -> Path:
     if slug not in known_gpus():
         raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}")
     return MEASURED / slug
-
-
-def is_committed(slug: str) -> bool:
-    """Whether a GPU's measurements are the committed record of `REFERENCE`, not a folder of that name elsewhere."""
-    return MEASURED / slug == DATA / "measured" / REFERENCE

@@ -22,7 +22,7 @@ from kernels.version import PROBLEM_COLUMNS
 
 from . import files
 from .columns import SCHEMAS
-from .files import DataError, Row, append, load_json, read_rows, replace_file, write_json
+from .files import DataError, Row, append, read_json, read_rows, replace_file, write_json
 
 ABOUT = "run.json"
 OF_STUDY = ("finished_at", "complete", "seconds", "throttle", "other_processes", "repeated")
@@ -43,30 +43,18 @@ def about(folder: Path) -> dict[str, Any]:
 
     Raises: DataError where it is damaged or lacks a field.
     """
-    path = folder / ABOUT
-    found = load_json(path)
-    if not isinstance(found.get("studies"), dict) or not isinstance(found.get("complete"), bool):
-        raise DataError(f"{path}: it must say of its `studies` what became of them, and whether it is `complete`")
-    if lacking := [name for name in OF_RUN if found["studies"] and name not in found]:
-        raise DataError(f"{path}: it lacks {lacking[0]}")
-    return found
-
-
-def _table(folder: Path, table: str) -> Path | None:
-    """The file of a table in a run folder, gzipped or not; None where it has none."""
-    for name in (f"{table}.csv.gz", f"{table}.csv"):
-        if (folder / name).exists():
-            return folder / name
-    return None
+    found = read_json(folder / ABOUT, ("studies", "complete"))
+    return read_json(folder / ABOUT, OF_RUN) if found["studies"] else found
 
 
 def read(folder: Path, table: str) -> list[Row]:
     """The rows of one run, of runs a row a study, None where a cell is empty. Raises: DataError."""
-    said, path = about(folder), _table(folder, table)
+    said, paths = about(folder), [folder / f"{table}.csv.gz", folder / f"{table}.csv"]
     if table == "runs":
         studies = ({**said, **values, "study": study} for study, values in said["studies"].items())
         found = [{column.name: row.get(column.name) for column in SCHEMAS["runs"]} for row in studies]
     else:
+        path = next(filter(Path.exists, paths), None)
         found = read_rows(path, table, of_run=True, torn=not said["complete"]) if path else []
     return [{**row, "run": folder.name} for row in found]
 

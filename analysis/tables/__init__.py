@@ -2,13 +2,7 @@
 
 from .claims import answers, flipped, in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
-from .environment import coverage, machine, runs
-from .setup import shapes
+from .environment import coverage, machines, runs
 from .steps import steps
 from .versions import overview
-
-__all__ = [
-    "answers", "coverage", "flipped", "in_prose", "ledger", "machine",
-    "overview", "runs", "shapes", "steps",
-    "verdict_summary", "verdicts",
-]  # fmt: skip
+from .waves import shapes

@@ -10,8 +10,7 @@ from kernels import VERSIONS
 from ..claims import judge
 from ..claims.claim import CLAIMS, HEADLINE, WRITE_UP, Claim
 from ..claims.rule import DEVICE, FALLS, IN_PART, IN_PROSE, MEANS, VERDICTS, told
-from ..evidence import Evidence
-from ..evidence.origin import DECIDED
+from ..evidence import DECIDED, Evidence
 from ..record import published
 from ..record.text import number
 from .table import VERDICT_STYLE, Missing, Table, lines, mark, small, to, verdict_mark

@@ -1,8 +1,12 @@
 """The card and its software, the runs that its numbers are from, and how well they repeat."""
 
-from ..evidence import Evidence, pool
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from ..evidence import Evidence, Source, measured, pool
 from ..evidence.current import complete_runs
-from ..evidence.origin import measured
 from ..measure.studies import OP, STUDIES, TIMERS
 from ..record.text import NOTHING, number
 from .table import Missing, Table, code
@@ -15,25 +19,51 @@ CEILINGS = (  # of gpu.json, with words, unit and digits
     ("empty_kernel_us", "empty kernel in a graph", "µs", 2),
     ("empty_launch_us", "empty launch from the host", "µs", 2),
 )
-PACKAGES = {"numba": "numba", "numba-cuda": "numba_cuda", "torch": "torch"}  # with their columns of runs
+OF_RUN = {  # columns of a run, with their words
+    "sm_mhz_max": "SM clock, not locked, at most, MHz", "power_limit_w": "power limit, W", "driver": "driver",
+    "cuda": "CUDA", "python": "Python", "numba": "numba", "numba_cuda": "numba-cuda", "torch": "PyTorch",
+    "commit": "commit",
+}  # fmt: skip
 
 
-def machine(e: Evidence) -> Table:
-    """The GPU, what it reaches at most, and the software of the run of the documents' shapes."""
-    gpu, run = e.gpu, e.study("log").run
-    clock = e.study("log").timings["sm_mhz"].astype(float).median()
-    found = gpu["ceilings"]
-    values = {
-        "GPU": f"{e.card}, compute capability {gpu['compute_capability']}, {gpu['sms']} SMs",
-        "memory": f"{gpu['memory_bytes'] / 2**30:.0f} GiB, L2 {gpu['l2_bytes'] / 2**20:.0f} MiB",
-        "clock": f"SM up to {run['sm_mhz_max']} MHz, not locked; {clock:.0f} MHz after samples (median)",
-        "power limit": f"{run['power_limit_w']} W",
-        **{what: f"{found[key]:,.{n}f} {unit}" for key, what, unit, n in CEILINGS if key in found},
-        "driver, CUDA": f"{run['driver']}, {run['cuda']}",
-        "Python": str(run["python"]),
-        **{package: str(run[column]) for package, column in PACKAGES.items()},
-    }
-    return Table(("what", "value"), list(values.items()), source=measured(e, "log"))
+def source_of(cards: Sequence[Evidence]) -> Source:
+    return sum((measured(e, "log", "fp16", "matched", "filled") for e in cards if e.study("log")), Source())
+
+
+def named(cards: Sequence[Evidence]) -> list[str]:
+    """The heads of columns of these cards: the folder where two cards have one name."""
+    names = [e.card for e in cards]
+    return [escape(e.slug if names.count(e.card) > 1 else e.card.removeprefix("NVIDIA ")) for e in cards]
+
+
+def machines(*cards: Evidence) -> Table:
+    """The GPUs, what they reach at most, and software and clocks of their latest runs of the documents' shapes."""
+
+    def about(e: Evidence) -> dict[str, Any]:
+        gpu, run, studies = e.gpu, e.study("log").run, [*filter(None, map(e.study, STUDIES))]
+        stale = {name for study in studies for name in study.stale_versions()}
+        throttled = {f"{study.run['throttle']} ({study.name})" for study in studies if study.run["throttle"] != "none"}
+        return {
+            "compute capability": gpu["compute_capability"],
+            "SMs": gpu["sms"],
+            "memory, L2": f"{gpu['memory_bytes'] / 2**30:.0f} GiB, {gpu['l2_bytes'] / 2**20:.0f} MiB",
+            **{what: number(gpu["ceilings"].get(key, math.nan), unit, n) for key, what, unit, n in CEILINGS},
+            "SM clock after samples, MHz": e.study("log").timings["sm_mhz"].astype(float).median(),
+            **{words: run.get(name) for name, words in OF_RUN.items()},
+            "throttling seen": "; ".join(sorted(throttled)) or "none",
+            "versions changed since they were measured": len(stale),
+        }
+
+    columns = [{what: _text(value) for what, value in about(e).items()} for e in cards]
+    rows = [(what, *(column[what] for column in columns)) for what in columns[0]]
+    return Table(("what", *named(cards)), rows, source=source_of(cards))
+
+
+def _text(value: Any) -> str:
+    """A value of a card or a run; nothing where the machine does not say."""
+    if value is None or value != value:
+        return ""
+    return escape(f"{value:.0f}" if isinstance(value, float) else str(value))
 
 
 def runs(e: Evidence) -> Table:

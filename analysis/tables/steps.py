@@ -4,11 +4,11 @@ from html import escape
 
 from kernels import VERSIONS, Problem, Version
 
-from ..evidence import Estimate, Evidence, Known, Study
+from ..evidence import Estimate, Evidence, Known, Study, measured, published_on
 from ..evidence.evidence import home
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
-from ..evidence.origin import measured, published_on
 from ..measure.studies import MAIN, PHASES
+from ..models.rivals import flops_left
 from ..record import published
 from ..record.text import NOTHING, factor, gained
 from .table import Table, lines, link, mark, short, small, status, why_none
@@ -44,8 +44,7 @@ def ceiling(e: Evidence, problem: Problem) -> float:
     """Least microseconds of the products that a mask leaves, at the card's measured fp32 rate or, for half precision,
     that of its tensor cores."""
     rate = e.gpu["ceilings"]["fp32_tflops" if problem.dtype == "float32" else "tensor_tflops"]
-    left = (problem.seq_k + 1) / (2 * problem.seq_k) if problem.causal else 1.0
-    return left * problem.flops / rate / 1e6
+    return flops_left(problem) / rate / 1e6
 
 
 def steps(e: Evidence, family: str) -> Table:

@@ -12,9 +12,8 @@ import pandas as pd
 from kernels import VERSIONS, Problem, Version
 
 from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS, told
-from ..evidence import Estimate, Evidence, Known
+from ..evidence import Estimate, Evidence, Known, Source
 from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED
-from ..evidence.origin import Source
 from ..record.published import Published
 from ..record.text import factor
 

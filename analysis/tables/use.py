@@ -1,29 +1,34 @@
-"""How to use the kernel: how fast it is beside PyTorch, and what a call costs."""
+"""How to use the kernel: whether fusing pays, how fast the op is beside others, and what a call costs."""
 
 import math
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from html import escape
 
 import numpy as np
 
 from kernels import VERSIONS
+from kernels.flash.decode.choose import MOST_QUERIES
 
-from ..evidence import Evidence
-from ..evidence.origin import computed, measured
-from ..findings.fuse import FLOAT_DECODE, HALF_DECODE, PROMPT
+from ..evidence import Evidence, Undecided, computed, measured
+from ..findings import fuse
+from ..findings.decode import RAW, STUDY
+from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others
 from ..measure.studies import MAIN
 from ..models.rivals import MEASURED_IN, V8, beside_op, label, rivals, served
 from ..record.text import NOTHING, factor, number
 from .table import Missing, Table, lines, mark, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer
-    ("prompt of 2,048 tokens, bfloat16", PROMPT, "half_prompts", "device_warm"),
-    ("the same in float32", replace(PROMPT, dtype="float32"), "prompts", "device_warm"),
-    ("a step on 16,384 keys, float16", HALF_DECODE, "split_keys", "device_cold"),
-    ("the same in float32", FLOAT_DECODE, "split_keys", "device_cold"),
+    ("prompt of 2,048 tokens, bfloat16", fuse.PROMPT, "half_prompts", "device_warm"),
+    ("the same in float32", replace(fuse.PROMPT, dtype="float32"), "prompts", "device_warm"),
+    ("a step on 16,384 keys, float16", fuse.HALF_DECODE, "split_keys", "device_cold"),
+    ("the same in float32", fuse.FLOAT_DECODE, "split_keys", "device_cold"),
     ("64 tokens, head dim 2048, float32", MAIN, "peers", "device_warm"),
 )
+COUNTS = ("wins", "ties", "losses")
 
 
 def costs(e: Evidence) -> Table:
@@ -76,3 +81,49 @@ def beside_pytorch(e: Evidence) -> Table | Missing:
 
 def _named(version: str, usual: str, title: str) -> str:
     return "" if version == usual else small(escape(title))
+
+
+def fusing(e: Evidence) -> Table | Missing:
+    """Full fusion beside the same attention with K rotated in front of it."""
+    few, header = f"{MOST_QUERIES + 1} to {fuse.FEW_QUERIES}", ("queries, float32", "fuse?", *COUNTS)
+    asked = ((few, "yes", fuse.own_keys), (f"{few}, heads share K", "yes", fuse.shared_keys),
+             (f"more than {fuse.FEW_QUERIES}", "mostly no", fuse.many_queries))  # fmt: skip
+    rows = _counted({(what, so): partial(fuse.outcomes, e, of) for what, so, of in asked})
+    caption = (
+        f"{e.card}: how many shapes full fusion wins, ties or loses beside the faster of a hybrid and separate kernels "
+        "with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are counted per head; calls "
+        "with fewer count as decode."
+    )
+    if not rows:
+        return Missing.study("map")
+    return Table(header, rows, COUNTS, caption, source=measured(e, "map", "heldout"), title="Does fusing pay?")
+
+
+def calls(e: Evidence) -> Table | Missing:
+    """`rope_attention`, fused or not, beside the fastest other wherever one was timed."""
+    rows = _counted({
+        ("decode, half precision",): lambda: beside(over_others(e, STUDY, RAW, WARM, *HALF)),
+        ("decode, float32",): lambda: beside(float32_over_others(e, fuse.decodes)),
+        ("prompts, half precision",): lambda: beside(over_others(e, "half_prompts", "rope_prompt", WARM, *HALF)),
+        ("prompts, float32",): lambda: beside(float32_over_others(e, lambda problem: not fuse.decodes(problem))),
+    })
+    caption = (
+        f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of PyTorch, "
+        "compiled or not, kernels in Triton and, in half precision, FlashInfer. Counted are all shapes at which "
+        f"at least one of these was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
+    )
+    if not rows:
+        return Missing.study("peers")
+    source = measured(e, *MEASURED_IN, "half_prompts")
+    return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source, title="Does our call win?")
+
+
+def _counted(asked: Mapping[tuple[str, ...], Callable[[], fuse.Outcomes]]) -> list[tuple[str, ...]]:
+    """A row for each that was measured."""
+    rows = []
+    for cells, count in asked.items():
+        try:
+            rows.append((*cells, *map(str, count())))
+        except Undecided:
+            continue
+    return rows

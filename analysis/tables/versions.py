@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any
 
 import pandas as pd
 
@@ -11,9 +10,8 @@ from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import supports
 
 from ..claims.rule import compare
-from ..evidence import Evidence, Study
+from ..evidence import Evidence, Source, Study, measured, published_on
 from ..evidence.known import WRONG, word
-from ..evidence.origin import Source, measured, published_on
 from ..measure.studies import STUDIES, TIMERS
 from ..models.moves import example
 from ..record import published
@@ -107,7 +105,7 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
     )
     if any(claims.values()):
         caption += f" Published on the {published.card(version.family)}; times of different cards are not compared."
-    if any(study.stale(version.id, problem) for problem in problems):
+    if version.id in study.stale_versions():
         caption += " <b>Stale</b>: the code has changed since."
     stated = ["published"] if any(claims.values()) else []
     measured = [*(f"over {other}" for other in others), *stated, *(f"{timer}, µs" for timer in us)]
@@ -168,8 +166,7 @@ def hazards(e: Evidence, version: Version) -> Table:
     seen = seen[seen["version"] == version.id]
     rows = []
     for (kind, kernel, place, why), dims in frame.groupby(["kind", "kernel", "place", "why"], sort=False)["hdim"]:
-        alike = seen[(seen["finding"] == kind) & (seen["kernel"].isna() | (seen["kernel"] == kernel))]
-        tools = set(alike.loc[alike["place"].isna() | alike["place"].isin([place, "shared"]), "tool"])
+        tools = set(seen.loc[seen["finding"] == kind, "tool"])
         told = kind.replace("_", " "), code(kernel), code(place), escape(why), ", ".join(map(str, dims.unique()))
         rows.append((*told, ", ".join(sorted(tools)) or NOTHING))
     undeclared = seen[~seen["expected"].astype(bool) & (seen["finding"] != "not_checked")]
@@ -189,7 +186,13 @@ def resources(e: Evidence, version: Version) -> Table | str:
         return ""
     found = pd.concat(groups.values())
     targets = list(dict.fromkeys(found["target"]))
-    found["cell"] = [_assembled(row) for row in found.itertuples()]
+    found["cell"] = [
+        lines(
+            f"{row.registers} {small(f'× {row.blocks_per_sm}')}",
+            *(small(f"{what} {n:,}") for what, n in (("spills", row.spill_bytes), ("stack", row.stack_bytes)) if n),
+        )
+        for row in found.itertuples()
+    ]
     wide = found.set_index(["launch", "kernel", "hdim", "problem", "shared_bytes", "target"])["cell"].unstack()
     wide = wide.reindex(columns=targets).fillna(NOTHING).reset_index()
     rows = [
@@ -207,14 +210,6 @@ def resources(e: Evidence, version: Version) -> Table | str:
         "spills and bytes of its stack. Assembled without a GPU."
     )
     return Table(header, rows, numbers=header[2:], caption=caption)
-
-
-def _assembled(row: Any) -> str:
-    return lines(
-        f"{row.registers} {small(f'× {row.blocks_per_sm}')}",
-        small(f"spills {row.spill_bytes:,}") if row.spill_bytes else "",
-        small(f"stack {row.stack_bytes:,}") if row.stack_bytes else "",
-    )
 
 
 def totals(groups: Mapping[Problem, pd.DataFrame], name: str) -> dict[Problem, dict[str, float]]:

@@ -1,10 +1,30 @@
-"""Which cards hold how many blocks of V7 and of separate kernels, and where one needs a wave less than the other."""
+"""Blocks: those of the documents' shapes, how many of V7 and of separate kernels cards hold, and where one has a wave
+less."""
 
-from ..evidence import Evidence
-from ..evidence.origin import computed
-from ..measure.studies import MAIN
+from ..evidence import Evidence, computed
+from ..measure.studies import AUTHORS_SMS, LOG_SHAPES, MAIN, partial_rope
 from ..models.waves import CARDS, LOG_BLOCKS, SEPARATE, V7, Card, ahead, compiled
+from ..record.text import number
 from .table import Table, lines, small
+
+SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], **LOG_SHAPES}.items()]
+
+
+def shapes(e: Evidence) -> Table:
+    sms = int(e.gpu["sms"])
+    rows = []
+    for problem in SHAPES:
+        blocks = problem.heads * problem.seq_q
+        per_sm = (number(blocks / each, digits=1) for each in (AUTHORS_SMS, sms))
+        rows.append((str(problem.hdim), f"{problem.heads} × {problem.seq_q}", str(blocks), *per_sm))
+    here = f"per SM, {e.card.removeprefix('NVIDIA ')}"
+    header = ("head dim", "heads × tokens", "blocks", "per SM, theirs", here)
+    caption = (
+        f"Blocks: one per query and head, as in most kernels of the log. The last two columns divide them by the "
+        f"{AUTHORS_SMS} SMs of their card and the {sms} of this one."
+    )
+    source = computed("from the shapes and the SMs of each card")
+    return Table(header, rows, header[1:], caption, source=source, title="The documents' shapes, and their blocks")
 
 
 def by_card(e: Evidence) -> Table:
@@ -20,7 +40,7 @@ def by_card(e: Evidence) -> Table:
     own = [card for card in CARDS if (card.target, card.sms) == (e.target, e.gpu["sms"])]
     cards = CARDS if own else (*CARDS, Card(e.card, e.target, int(e.gpu["sms"])))
     marked = own or cards[-1:]
-    word = small("this book's card" if e.is_reference else "your card")
+    word = small("this book's card" if e.record.is_reference else "your card")
     rows = [(lines(card.name, word * (card in marked)), *_row(e, card)) for card in cards]
     return Table(header, rows, header[1:], caption, source=source, title="Where V7 needs a wave less, card by card")
 

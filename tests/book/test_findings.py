@@ -30,7 +30,7 @@ def with_times(e: Evidence, name: str, change: Callable[[pd.DataFrame], pd.DataF
     found, record = copy.copy(e.study(name)), copy.copy(e.record)
     for cached in ("_timed", "_checked", "taken"):
         found.__dict__.pop(cached, None)
-    found.timings, found._found = change(found.timings.copy()), {}
+    found.timings = change(found.timings.copy())
     for part, frame in parts.items():
         setattr(found, part, frame)
     record._studies = {**record._studies, (name, ""): found}

@@ -35,11 +35,11 @@ def test_a_ratio_is_within_a_process_and_its_interval_over_them(folder: Path) ->
     assert (found.low, found.high) == pytest.approx((math.exp(0.82829 - half), math.exp(0.82829 + half)), rel=1e-4)
 
 
-def test_a_changed_kernel_is_stale_until_the_run_goes_on_with_todays(folder: Path) -> None:
+def test_a_changed_kernel_is_stale_until_todays_is_measured(folder: Path) -> None:
     add_run(folder, "1", {"rope_v7": [10.0]}, source_hash="0" * 16)
     found = Evidence.load(folder)
     assert found.study("log").stale_versions() == ["rope_v7"] and found.time("rope_v7")[512].about.stale == ("rope_v7",)
-    add_run(folder, "1", {"rope_v7": [11.0]})
+    add_run(folder, "2", {"rope_v7": [11.0]})
     found = Evidence.load(folder)
     assert not found.study("log").stale_versions()
     assert found.time("rope_v7")[512].value == pytest.approx(11.0)

@@ -16,9 +16,6 @@ ROWS = [
 
 def test_rows_of_changed_code_and_of_versions_that_are_gone_are_outdated() -> None:
     assert current(ROWS) == [ROWS[0], ROWS[3]]
-    assert current([{"source_hash": row["source_hash"]} for row in ROWS], "rope_v7") == [
-        {"source_hash": row["source_hash"]} for row in ROWS[1:]
-    ]
     frame = pd.DataFrame(ROWS, index=[7, 5, 3, 1])
     assert outdated(frame).to_dict() == {7: False, 5: True, 3: True, 1: False}
     assert outdated(frame.head(0)).tolist() == [] and today("rope_v0_gone") == ""

@@ -162,12 +162,13 @@ def test_what_a_run_lacks_is_said(tmp_path: Path, field: str) -> None:
 
 
 def test_a_card_keeps_its_folder_and_another_of_its_model_or_power_limit_gets_one_of_its_own(data: Path) -> None:
-    slower, slowest = {**CARD, "power_limit_w": 250}, {**CARD, "power_limit_w": 100}
-    own = "made-up-card-aaaa1111"
-    cards = {"made-up-card": CARD, own: slower, f"{own}-100w": slowest, "made-up-card-ffff0000": OTHER}
+    slower = {**CARD, "power_limit_w": 250}
+    cards = {"made-up-card": CARD, "made-up-card-aaaa1111": slower, "made-up-card-ffff0000": OTHER}
     for _ in range(2):
         assert [folder_of(gpu).name for gpu in cards.values()] == list(cards)
     assert folder_of({**CARD, "power_limit_w": 0}).name == "made-up-card"  # NVML does not say
+    with pytest.raises(DataError, match="name its folder, --gpu SLUG"):
+        folder_of({**CARD, "power_limit_w": 100})
     gpu = read_json(data / "made-up-card-ffff0000" / "gpu.json")
     assert (gpu["slug"], gpu["uuid"], gpu["ceilings"]) == ("made-up-card-ffff0000", OTHER["uuid"], {})
 
