@@ -49,7 +49,7 @@ RUN = {  # columns of a run, with their words
     "power_limit_w": "power limit, W",
     "commit": "commit",
 }
-CHANGED, THROTTLED = "of their versions, changed since", "throttling seen"
+CHANGED, THROTTLED = "versions changed since", "throttling seen"
 SIDES = {1: "faster", 0: "tie", -1: "slower"}
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 
