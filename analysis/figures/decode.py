@@ -115,7 +115,7 @@ def _left_out(e: Evidence) -> str:
         f"{keys:,}" for keys in SWEPT
         if (check := e.study(STUDY).check(FLASHINFER[0], step("float16", keys))) and check.status != "ok"
     ]  # fmt: skip
-    too_far = f" At {' and '.join(wrong)} keys FlashInfer's error with raw keys is above our limit, and not drawn."
+    too_far = f" FlashInfer's time for {' and '.join(wrong)} raw keys is left out: its error there exceeds our limit."
     return too_far if wrong else ""
 
 

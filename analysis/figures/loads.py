@@ -53,8 +53,8 @@ def loads(e: Evidence) -> Plot:
         "loads",
         figure,
         "Fused sinusoidal V5 over separate kernels; above 1 V5 is faster. The upper panel is by the "
-        "authors' times. The write-up prints its first speedups; the others follow from times that a program of theirs "
-        "printed.",
+        "authors' times: the write-up prints the speedups over scalar kernels, and those over float4 kernels follow "
+        "from times that one of their programs printed.",
         "Bars of V5's speedup at three head dims in two panels. Over kernels that load one float it is well above 1, "
         "over kernels that load four near 1 or below.",
         frame,

@@ -39,7 +39,7 @@ MOST = 4  # arrows
 DOUBLING, LEAST = 0.035, -6  # inches of a bar, and the least doublings that are drawn
 VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
 TITLES = {  # the edition's
-    "attention": "Every query reads all keys; with float4 a kernel reads a third of the sectors",
+    "attention": "With float4 a kernel reads a third of the sectors",
     "sinusoidal": "V1 to V5 embed each key 64 times, the hybrids once",
     "rope": "V1 to V6 rotate each key for every query or every four, V7 once",
     "fp16": "Tiles spare global memory, and shared memory pays for it",
@@ -65,7 +65,7 @@ def steps(family: str) -> Plot:
         TITLES.get(family, family_title(family)),
         plans,
         [short(name) for name in plans],
-        " Bars, on one scale: what is counted of a call, divided by that of "
+        " Bars, on one logarithmic scale: what is counted of a call, divided by that of "
         f"{short(first)}; global memory in sectors of 32 bytes, shared memory in wavefronts.",
         {name: work(name, plan.problem) for name, plan in plans.items()},
     )

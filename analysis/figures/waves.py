@@ -45,7 +45,7 @@ def wave(e: Evidence) -> Plot | Missing:
             axis.text(heads, 1.01, words, ha="center", fontsize=8.5, transform=axis.get_xaxis_transform())
         axis.set_xlim(1.5, most)
         axis.set_xlabel("heads of 64 queries", loc="left")
-        axis.set_ylabel("speedup of V7 (above 1: faster)")
+        axis.set_ylabel("speedup of V7")
         figure.legend(loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
     return Plot(
         "wave",

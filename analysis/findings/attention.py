@@ -12,9 +12,9 @@ HDIM = 2048
 DIMS = (512, 2048, 4096, 8192)  # of the documents
 
 
-@finding("attention-shuffles", """A block reduces rarely and multiplies often, so at most {most:faster} is gained. And
-the store that shares the result is missing: each warp then scales its keys by its own maximum and sum, and the result
-is wrong where several warps have keys.""")
+@finding("attention-shuffles", """A block reduces rarely and multiplies often, so at most {most:faster} is gained at any
+head dim. And the store that shares the result is missing: each warp then scales its keys by its own maximum and sum,
+and the result is wrong where several warps have keys.""")
 def shuffles(e: Evidence) -> Says:
     gain, wrong = e.speedup(BASE, over="attention_atomics", hdim=DIMS), e.status(BASE, "wrong", hdim=(512, HDIM))
     return numbers(most=gain.fastest), checks(of_values(not_slower(gain)), gain < 1.25, wrong > 0.5)

@@ -28,9 +28,9 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
     return Estimates(found, "×")
 
 
-@finding("decode-hybrid", """Rotating one query costs next to nothing, so what a hybrid saves is a launch. With the same
-attention that makes it up to {most:faster} faster than separate kernels; with many heads and keys it is level. So the
-guess is [right in direction](claims.html#C-28).""")
+@finding("decode-hybrid", """Rotating one query costs next to nothing, so what a hybrid saves is a launch. Beside
+separate kernels with the same attention it is up to {most:faster} faster. With many heads and keys the two are level.
+So the guess is [right in direction](claims.html#C-28).""")
 def hybrid(e: Evidence) -> Says:
     gain = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=DECODING)
     return numbers(most=gain.fastest), checks(faster(gain.fastest), of_values(ties(gain.slowest)))

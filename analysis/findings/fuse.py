@@ -147,9 +147,9 @@ def short(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-untimed", """In half-precision prompts we timed no full fusion, as we have no such kernel. RoPE makes
-short ones up to {short:slower} longer, and those of {tokens:,} tokens or more up to {long:slower}. Fusing could save no
-more.""")
+@finding("fuse-untimed", """In half-precision prompts we timed no full fusion, as we have no such kernel. RoPE adds
+up to {short:slower} to the time of a short prompt. From {tokens:,} tokens on it adds up to {long:slower}. Fusing could
+save no more.""")
 def untimed(e: Evidence) -> Says:
     prompts = {problem: unrotated(problem) for problem in e.study("half_prompts").problems("rope")}
     cost = Estimates({
@@ -161,8 +161,8 @@ def untimed(e: Evidence) -> Says:
     return numbers(tokens=LONG, long=long.slowest, short=short.slowest), checks(short.slowest < long.slowest)
 
 
-@finding("fuse-half", """Without RoPE cuDNN wins at {lost} of the prompts in half precision. With RoPE it needs another
-pass over Q and K, and wins at none.""")
+@finding("fuse-half", """Where neither side applies RoPE, cuDNN is faster at {lost} of the prompts in half precision.
+With RoPE it needs another pass over Q and K, and is faster at none.""")
 def half(e: Evidence) -> Says:
     gain = over_others(e, "half_prompts", "rope_prompt", WARM, *HALF)
     plain = Estimates({
@@ -173,8 +173,8 @@ def half(e: Evidence) -> Says:
     return numbers(lost=lost), checks(gain > 1, of_values(faster(gain)), lost > 0)
 
 
-@finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. V8 is at least {naive:.1} as
-fast as the authors' last full fusion, which rotates K again for every query.""")
+@finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. At all shapes of the map V8 is
+at least {naive:.1} as fast as the authors' last full fusion, which rotates K again for every query.""")
 def how(e: Evidence) -> Says:
     naive, *whether = (
         e.speedup(FULL, over=over, study="map", problem=[

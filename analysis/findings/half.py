@@ -13,8 +13,8 @@ def changed(e: Evidence, name: str) -> Estimates:
 
 
 @finding("half-phase4", """One warp of four computes all scores, and the rows that it reads all start in one bank of
-shared memory: without Q times K it is {scores:.1} as fast, and without either other part hardly faster. Rows padded by
-a few elements alone make it {padded:.1} as fast.""")
+shared memory: without Q times K it is {scores:.1} as fast. Leaving out either of the other parts gains little. Padding
+the rows by a few elements makes it {padded:.1} as fast.""")
 def phase4(e: Evidence) -> Says:
     gain = e.speedup(PHASE4, over=MINIMAL, hdim=HDIM)
     scores, softmax, values, padded = (changed(e, n) for n in ("no_scores", "no_softmax", "no_values", "padded"))

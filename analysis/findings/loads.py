@@ -45,7 +45,7 @@ def here(e: Evidence) -> Says:
 
 
 @finding("loads-clock", """By the authors' clock there is one exception: at head dim 512 V5 is {v5:.1} as fast as the
-float4 kernels. There V5 saves launches, and waits of the host between them.""")
+float4 kernels. There V5 needs fewer launches, and no wait at the end of a call.""")
 def clock(e: Evidence) -> Says:
     v5 = e.speedup(V5, over=FLOAT4, timer="launched", hdim=DIMS)
     return numbers(v5=times(v5.at(512))), checks(faster(v5.at(512)), not_faster(v5.at(4096, 8192)))

@@ -19,9 +19,10 @@ COMPARED = (  # a version, what it is compared with, and how it does in Python a
 )  # fmt: skip
 
 
-@finding("question-rules", """**No: both hybrids fuse Q, of the outer loop, and only the sinusoidal wins.** It is
-{sinusoidal:.1} as fast as separate kernels, where the RoPE hybrid takes {rope:slower} longer. V8 fuses RoPE, which
-depends on the values, and is {v8:.1} as fast as separate kernels with its attention when all dims are rotated.""")
+@finding("question-rules", """**No: both hybrids fuse Q, of the outer loop, and at *their shapes* only the sinusoidal
+one wins.** It is {sinusoidal:.1} as fast as separate kernels, where the RoPE hybrid takes {rope:slower} longer. V8
+fuses RoPE, which depends on the values, and is {v8:.1} as fast as separate kernels with its attention when all dims are
+rotated.""")
 def rules(e: Evidence) -> Says:
     sinusoidal = e.speedup("sinusoidal_hybrid_v1", over=FLOAT4, hdim=BOTH)
     rope = e.speedup(V7, over=SEPARATE, hdim=BOTH, rotary="partial")
@@ -32,9 +33,9 @@ def rules(e: Evidence) -> Says:
 
 
 @finding("question-rotation", """**Mostly not.** V1 loses by its table loads: without them, every rotation kept, it is
-no slower than separate kernels. Without rotating K, V3 closes {v3} of its gap to these. V2, which then computes no
-angles either, closes {v2}. V6 loses more by threads that have no key: with all at the scores it closes {threads}, and
-without rotating K {rotation}.""")
+no slower than separate kernels. Leaving out the rotation of K closes {v3} of V3's gap to these. It closes {v2} of V2's,
+but then V2 computes no angles either. V6 loses more by threads that have no key: with all at the scores it closes
+{threads}, and without rotating K {rotation}.""")
 def rotation(e: Evidence) -> Says:
     def closed(name: str, without: str = "no_rotation", rotary: str = "full") -> Estimates:
         return e.share_closed(name, f"{name}_{without}", SEPARATE, study="ablation", hdim=SMALL, rotary=rotary)
@@ -61,8 +62,8 @@ def bound(e: Evidence) -> Says:
 
 
 @finding("question-bound-loaded", """At *their load* the busiest of these units comes to {busiest:.0f} % of its peak,
-just below what this book calls bound. The summary's rate is a share of another card's peak. Of that of the authors'
-card it is {own:.0f} %.""")
+just below what this book calls bound. The summary divides its rate by the peak of another card. Of the peak of
+the authors' card it is {own:.0f} %.""")
 def bound_loaded(e: Evidence) -> Says:
     busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
     own = 100 * said("N235") / said("N296")

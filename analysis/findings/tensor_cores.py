@@ -18,7 +18,7 @@ def step(e: Evidence, version: str, over: str, problem: Problem = REPORT) -> Est
 
 
 @finding("tensor-cores-short", """We built a Phase 7. By its second step it is {gain:.0f} times as fast as Phase 4 at
-the report's shape, and faster than the libraries. For long sequences "weeks" is fair.""")
+the report's shape, and faster than the libraries. At long sequences it is slower than cuDNN.""")
 def short(e: Evidence) -> Says:
     gain = step(e, BOTH, PHASE4)
     return numbers(gain=gain[REPORT].value), checks(
@@ -79,8 +79,8 @@ def ahead(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("tensor-cores-estimate", """The report's advice, a library until then, is sound: cuDNN is {library:.0f} times
-as fast as Phase 4.""")
+@finding("tensor-cores-estimate", """The report advises to use a library until then. That is sound: cuDNN is
+{library:.0f} times as fast as Phase 4.""")
 def estimate(e: Evidence) -> Says:
     library, hoped = step(e, CUDNN, PHASE4), said("N406") / said("N473")
     return numbers(library=library[REPORT].value), checks(library > hoped)

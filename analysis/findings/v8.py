@@ -21,7 +21,7 @@ def over(e: Evidence, name: str, *problems: Problem) -> Estimates:
 
 
 @finding("v8-tiles", """Here {cluster} blocks form a cluster and handle a tile of {queries} queries. Each key is rotated
-once per tile, {tiles} times in all; in the documents, once per query.""")
+once per tile, {tiles} times in all; in most of the documents' kernels, once per query.""")
 def tiles(e: Evidence) -> Says:
     launch = VERSIONS[V8](MAIN, e.target).launches[-1]
     queries, blocks, sms = launch.shape.queries, math.prod(launch.grid), e.gpu["sms"]

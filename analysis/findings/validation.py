@@ -30,9 +30,8 @@ def cost(e: Evidence) -> Says:
     return numbers(cost=gain.at(HDIM)), checks(gain < 1.1, of_values(not_slower(gain)))
 
 
-@finding("checks-rotation", """The write-up names a tolerance, and its programs allow a thousand times as much:
-{allowed}. Leave every rotation out of V7, and its result moves by {moved}. So the test would pass a RoPE kernel without
-RoPE.""")
+@finding("checks-rotation", """The write-up names a tolerance. Its programs allow a thousand times that: {allowed}.
+Leave every rotation out of V7, and its result moves by {moved}. So the test would pass a RoPE kernel without RoPE.""")
 def rotation(e: Evidence) -> Says:
     moved, told = forgotten_rope((512, HDIM), "uniform"), said("N395").value
     return numbers(moved=number(moved[HDIM].value, digits=2), allowed=ALLOWED), checks(
