@@ -21,7 +21,7 @@ FOUR, TWO = types.UniTuple(types.float32, 4), types.UniTuple(types.float32, 2)
 
 
 def asm(b: Any, text: str, constraints: str, result: Any, args: Sequence[Any] = ()) -> Any:
-    """One volatile, convergent PTX statement: the compiler neither deletes it nor makes it depend on more conditions."""
+    """One volatile, convergent PTX statement: the compiler neither drops it nor makes it depend on more conditions."""
     call = b.asm(ir.FunctionType(result, [arg.type for arg in args]), text, constraints, args, side_effect=True)
     call.attributes.add("convergent")
     return call
@@ -33,9 +33,7 @@ def pure(b: Any, text: str, constraints: str, result: Any, *args: Any) -> Any:
 
 
 def _lowered(context: Any, b: Any, kind: Any, value: Any, cast: bool) -> Any:
-    """What `emit` gets of an argument: a list of a tuple, the fields of a float32x4, a pointer to an array's elements, an
-    index in 64 bits.
-    """
+    """What `emit` gets of an argument: parts of a tuple or float32x4, a pointer to an array, an index in 64 bits."""
     if isinstance(kind, types.BaseTuple):
         return cgutils.unpack_tuple(b, value)
     if isinstance(kind, types.Array):
@@ -154,7 +152,8 @@ def _start_copy(b: Any, level: str, nbytes: int, places: Sequence[Any], there: A
     """cp.async between two elements, given as (array, index, array, index); `there`: else zeros are written."""
     if there is not None and there.type.width > 1:
         there = b.trunc(there, ir.IntType(1))
-    to, source = pointer(b, *places[:2], space=SHARED), pointer(b, *places[2:], space=GLOBAL)
+    shared, index, array, offset = places
+    to, source = pointer(b, shared, index, space=SHARED), pointer(b, array, offset, space=GLOBAL)
     size = [] if there is None else [b.select(there, ir.Constant(I32, nbytes), ir.Constant(I32, 0))]
     addresses = [b.ptrtoint(to, I32), b.ptrtoint(source, I64)]
     text = f"cp.async.{level}.shared.global [$0], [$1], {nbytes}{', $2' * len(size)};"
