@@ -444,8 +444,6 @@ class MemoryUnit:
             turn = waiting[first]
             old[turn] = table[slots[turn]]
             table[slots[turn]] = operation(old[turn], *(value[turn] for value in values))
-            if space == "global" and self.order.messages is not None:
-                self.order.messages.exchange(threads[turn], slots[turn])
             waiting = np.delete(waiting, first)
         return lanes, old
 

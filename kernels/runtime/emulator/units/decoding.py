@@ -15,7 +15,7 @@ from ..report import UnknownInstruction
 from ..row import Mask, Row
 from . import arithmetic as am
 
-PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT, YIELD = range(8)
+PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT = range(7)
 
 F32, U32 = np.float32, np.uint32
 Step = Callable[[Row, Mask], None]

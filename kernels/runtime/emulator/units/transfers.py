@@ -8,7 +8,7 @@ import numpy as np
 from ....device.mark import EVENTS
 from ..memory.contents import RANK_SHIFT, SHARED_WINDOW
 from ..ptx.source import numpy_type
-from .decoding import YIELD, Instruction, Step, elementwise, opcode
+from .decoding import Instruction, Step, elementwise, opcode
 
 U32 = np.uint32
 MEMORY_HINTS = "volatile relaxed acquire release weak cta cluster gpu sys nc ca cg cs lu cv wb wt"
@@ -159,13 +159,6 @@ def _mapa(d: Instruction) -> Step | None:
         return window + (own | ((rank + U32(1)).astype(kind) << kind.type(RANK_SHIFT)))
 
     return elementwise(mapped, d.result(), d.source(1), d.source(2, "u32"))
-
-
-@opcode("nanosleep")
-def _nanosleep(d: Instruction) -> Step | None:
-    """Continue once all other warps have got as far as they can."""
-    d.kind = YIELD
-    return None
 
 
 @opcode(
