@@ -98,11 +98,7 @@ class Decoder(Caller):
             floats = [math.prod(shape) for shape in self.call.parts(self.call.splits(seq_k)[0]).values()]
             last = self._last = (seq_k, self.call.launches((), seq_k), floats)
         _, (attend, combine), floats = last
-        part = totals = 0
-        if floats:
-            workspace = torch.empty(sum(floats), dtype=torch.float32, device=self.device)
-            part = workspace.data_ptr()
-            totals = part + 4 * floats[0]
+        _memory, (part, totals) = workspace(floats or (0, 0), self.device)
         made_of = (self, seq_k, q_offset, strides) if self.kept else None
         if not (made_of and self._attend.launch_again((*addresses, lengths, part, totals), made_of)):
             sizes = self.call.sizes(seq_k, q_offset, lengths)

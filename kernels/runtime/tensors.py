@@ -147,7 +147,9 @@ def launch_on_card(
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
     if seq_k + seq_q + q_offset > MOST_POSITIONS and rotary_dim and tensors is NO_TENSORS:
-        _require_positions(max(seq_k, q_offset + seq_q))
+        last = max(seq_k, q_offset + seq_q) - 1
+        template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
+        require(last < MOST_POSITIONS, "q_offset", last, MOST_POSITIONS, template)
     if ready.interleaved and rotary_dim and not settled.interleaved:
         q, k = _paired("q", q, rotary_dim), _paired("k", k, rotary_dim)
     written = out
@@ -172,12 +174,6 @@ def launch_on_card(
     for made, grid, pick in ready.launches:
         made.launch(grid, pick(values), made_of)
     return out if written is out else out.copy_(written)
-
-
-def _require_positions(positions: int) -> None:
-    if positions > MOST_POSITIONS:
-        template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
-        raise Unsupported("q_offset", positions - 1, MOST_POSITIONS, template)
 
 
 def _others(

@@ -43,8 +43,6 @@ class SlottedKernel:
         for statement in self.source.statements:
             if statement.parts[0] in ("ld", "st", "atom", "red") and not {"param", "local"} & set(statement.parts):
                 widths.append(WIDTHS.get(statement.parts[-1], 4))
-            elif statement.parts[0] in ("ldmatrix", "stmatrix"):
-                widths.append(4)
         return min(widths)
 
     def _find_constants(self) -> dict[str, int]:
