@@ -10,7 +10,8 @@ from ..flash import args
 from ..flash.combine import NAMES as COMBINED
 from ..version import Launch
 from . import gpu
-from .prepared import C_FORMATS, Prepared, build, prepared
+from .gpu import C_FORMATS
+from .prepared import Prepared, build, prepared
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 MOST_MAPS = 4096  # that are remembered

@@ -25,7 +25,8 @@ from ..version import Launch, Problem, Unsupported
 from . import gpu, resident
 from .arguments import MOST_PLACES, NO_TENSORS, Settled, Tensors
 from .decode import DTYPES, Caller, Decoder, workspace
-from .prepared import C_FORMATS, TENSORS, Prepared, prepared
+from .gpu import C_FORMATS
+from .prepared import TENSORS, Prepared, prepared
 from .prompt import Prompter, Prompter32
 from .torch_path import MOST_POSITIONS
 
