@@ -3,13 +3,12 @@
 NVML is asked for each thing on its own: WSL 2, MIG and virtual GPUs answer only some of it.
 """
 
-import ctypes
 import functools
 import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -20,7 +19,7 @@ import torch
 from kernels.runtime import probes
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.gpu import device_target, load_ptx, prepare_launch, require_gpu
-from kernels.version import Kernel
+from kernels.version import Kernel, Launch
 
 from ..errors import Refused
 from .provenance import commit
@@ -166,21 +165,20 @@ def warm_up(seconds: float = 0.5) -> None:
         elapsed_us += _median_us(lambda: a @ a, repeats=1)
 
 
-def _launch(kernel: Kernel, grid: int, block: int, values: Sequence[Any], types: Sequence[Any]) -> Callable[[], None]:
+def _launch(kernel: Kernel, grid: int, block: int, *values: Any) -> Callable[[], None]:
     function = load_ptx(compile_ptx(kernel, device_target()))
-    return prepare_launch(function, (grid,), (block,), values, types)
+    return prepare_launch(function, Launch(kernel, (grid,), (block,), values), values)
 
 
 def _read_gb_s(nbytes: int, passes: int, sms: int, most: float) -> float:
     """The best of the two largest grids that read at most `most` bytes at a time, in whole rounds of about `nbytes`."""
     rounds = {blocks * sms: blocks * sms * 256 * 4 * probes.READ_UNROLL for blocks in (1, 2, 4, 8)}  # floats
     grids = [grid for grid, floats in rounds.items() if 4 * floats <= most][-2:] or [sms]
-    types = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
     rates = []
     for grid in grids:
         x = torch.rand(max(nbytes // 4 // rounds[grid], 1) * rounds[grid], device="cuda")
         out = torch.zeros(1, device="cuda")
-        read = _launch(probes.READ, grid, 256, (x.data_ptr(), out.data_ptr(), x.numel(), passes), types)
+        read = _launch(probes.READ, grid, 256, x.data_ptr(), out.data_ptr(), x.numel(), passes)
         rates.append(4 * x.numel() * passes / GB / (_median_us(read) * 1e-6))
     return max(rates)
 
@@ -221,15 +219,14 @@ def ceilings() -> dict[str, float]:
 
     rounds, blocks, threads = 4096, 8 * sms, 256
     out = torch.zeros(1, device="cuda")
-    types = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_float)
-    fma = _launch(probes.MULTIPLY_ADD, blocks, threads, (out.data_ptr(), rounds, 0.5), types)
+    fma = _launch(probes.MULTIPLY_ADD, blocks, threads, out.data_ptr(), rounds, 0.5)
     operations = 2 * blocks * threads * rounds * probes.FMA_STEPS * probes.FMA_CHAINS
 
     side = next((side for side in (8192, 4096) if 6 * side**2 <= free // 2), 2048)  # three matrices of 2 bytes
     a, b = (torch.randn(side, side, device="cuda", dtype=getattr(torch, card["tensor_dtype"])) for _ in range(2))
     tensor_us = _median_us(lambda: a @ b)
 
-    empty_us, empty_launch_us = _call_us(_launch(probes.EMPTY, 1, 32, (), ()))
+    empty_us, empty_launch_us = _call_us(_launch(probes.EMPTY, 1, 32))
     tile_us, _ = _call_us(tile_product(1, "cuda"))
     tiles_us, _ = _call_us(tile_product(TILES, "cuda"))
     return {

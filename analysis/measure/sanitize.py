@@ -32,7 +32,7 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.check import OWN, problems
 from kernels.checking.reference import make_inputs
 from kernels.runtime.compile import compile_ptx, require_target
-from kernels.runtime.gpu import DTYPES, cells_of, device_target, encode_map, load_ptx, prepare_launch, require_gpu
+from kernels.runtime.gpu import DTYPES, device_target, encode_map, load_ptx, prepare_launch, require_gpu
 
 from ..errors import REFUSED, MeasureError
 from ..evidence.current import Row, current, today
@@ -94,8 +94,7 @@ def run_version(name: str, problem: Problem, tool: str, unwritten: str = "") -> 
         require_target(launch, target)
         values = [given[argument] if isinstance(argument, str) else argument for argument in launch.args]
         function = load_ptx(compile_ptx(launch.kernel, target))
-        shape = launch.grid, launch.block
-        prepare_launch(function, *shape, values, cells_of(launch, maps), launch.dynamic_bytes, launch.cluster)()
+        prepare_launch(function, launch, values, maps)()
         torch.cuda.synchronize()
 
 

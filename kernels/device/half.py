@@ -7,48 +7,30 @@ assembly, as in CUDA's header cuda_fp16.h; the compiler rejects some vectors of 
 
 from llvmlite import ir
 from numba import types
-from numba.cuda.extending import intrinsic
+
+from .asm import FLOAT, I32, op, pure
 
 HALVES = types.CPointer(types.uint16)
 
-_HALF = ir.IntType(16)
-_PAIR = ir.IntType(32)
-_FLOAT = ir.FloatType()
+
+def _rounded(b, value):
+    return pure(b, "cvt.rn.f16.f32 $0, $1;", "=h,f", ir.IntType(16), value)
 
 
-def _rounded(builder, value):
-    return builder.asm(ir.FunctionType(_HALF, [_FLOAT]), "cvt.rn.f16.f32 $0, $1;", "=h,f", [value], side_effect=False)
-
-
-@intrinsic
-def half2float(typingctx, bits):
+@op(types.float32, types.uint16)
+def half2float(b, bits):
     """The float32 value of a half given by its bits."""
-    signature = types.float32(types.uint16)
-
-    def codegen(context, builder, signature, args):
-        return builder.asm(ir.FunctionType(_FLOAT, [_HALF]), "cvt.f32.f16 $0, $1;", "=f,h", args, side_effect=False)
-
-    return signature, codegen
+    return pure(b, "cvt.f32.f16 $0, $1;", "=f,h", FLOAT, bits)
 
 
-@intrinsic
-def float2half(typingctx, value):
+@op(types.uint16, types.float32)
+def float2half(b, value):
     """The bits of a float32 rounded to the nearest half."""
-    signature = types.uint16(types.float32)
-
-    def codegen(context, builder, signature, args):
-        return _rounded(builder, args[0])
-
-    return signature, codegen
+    return _rounded(b, value)
 
 
-@intrinsic
-def floats2half2(typingctx, first, second):
+@op(types.float32, types.float32, types.float32)
+def floats2half2(b, first, second):
     """Two float32 rounded to halves and packed in the bits of one float32; `st4` stores four of these."""
-    signature = types.float32(types.float32, types.float32)
-
-    def codegen(context, builder, signature, args):
-        low, high = (builder.zext(_rounded(builder, value), _PAIR) for value in args)
-        return builder.bitcast(builder.or_(low, builder.shl(high, ir.Constant(_PAIR, 16))), _FLOAT)
-
-    return signature, codegen
+    low, high = (b.zext(_rounded(b, value), I32) for value in (first, second))
+    return b.bitcast(b.or_(low, b.shl(high, ir.Constant(I32, 16))), FLOAT)

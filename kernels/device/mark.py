@@ -7,9 +7,9 @@ contains no marks.
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
-from numba.cuda.extending import intrinsic
+
+from .asm import VOID, asm, op
 
 EVENTS = ("rotation", "sin", "cos", "sincos", "pow")
 _enabled = False
@@ -30,13 +30,9 @@ def mark(event: str) -> Any:
     if event not in EVENTS:
         raise ValueError(f"event is {event!r}; allowed: {', '.join(EVENTS)}")
 
-    @intrinsic
-    def marked(typingctx):
-        def codegen(context, builder, signature, args):
-            if enabled():
-                builder.asm(ir.FunctionType(ir.VoidType(), []), f"mark.{event};", "", [], side_effect=True)
-            return context.get_dummy_value()
-
-        return types.void(), codegen
+    @op(types.void)
+    def marked(b):
+        if enabled():
+            asm(b, f"mark.{event};", "", VOID)
 
     return marked

@@ -29,80 +29,53 @@ def warp_sum(value):
     return value
 
 
-@cuda.jit(device=True)
-def block_max_unshared(value, shared, reduction):
-    tid = cint(cuda.threadIdx.x)
-    warp_id = tid // 32
-    lane_id = tid % 32
-    value = warp_max(value)
-    if lane_id == 0:
-        shared[reduction + warp_id] = value
-    cuda.syncthreads()
-    if warp_id == 0:
-        value = NEGATIVE_INFINITY
-        if lane_id < WARPS:
-            value = shared[reduction + lane_id]
-        value = warp_max(value)
-    cuda.syncthreads()
-    return value
-
-
-@cuda.jit(device=True)
-def block_sum_unshared(value, shared, reduction):
-    tid = cint(cuda.threadIdx.x)
-    warp_id = tid // 32
-    lane_id = tid % 32
-    value = warp_sum(value)
-    if lane_id == 0:
-        shared[reduction + warp_id] = value
-    cuda.syncthreads()
-    if warp_id == 0:
-        value = float32(0.0)
-        if lane_id < WARPS:
-            value = shared[reduction + lane_id]
-        value = warp_sum(value)
-    cuda.syncthreads()
-    return value
-
-
-@cuda.jit(device=True)
-def block_max(value, shared, reduction):
-    tid = cint(cuda.threadIdx.x)
-    warp_id = tid // 32
-    lane_id = tid % 32
-    value = warp_max(value)
-    if lane_id == 0:
-        shared[reduction + warp_id] = value
-    cuda.syncthreads()
-    if warp_id == 0:
-        value = NEGATIVE_INFINITY
-        if lane_id < WARPS:
-            value = shared[reduction + lane_id]
-        value = warp_max(value)
+def of_block(of_warp, neutral):
+    @cuda.jit(device=True)
+    def reduced(value, shared, reduction):
+        tid = cint(cuda.threadIdx.x)
+        warp_id = tid // 32
+        lane_id = tid % 32
+        value = of_warp(value)
         if lane_id == 0:
-            shared[reduction] = value
-    cuda.syncthreads()
-    return shared[reduction]
+            shared[reduction + warp_id] = value
+        cuda.syncthreads()
+        if warp_id == 0:
+            value = neutral
+            if lane_id < WARPS:
+                value = shared[reduction + lane_id]
+            value = of_warp(value)
+            if lane_id == 0:
+                shared[reduction] = value
+        cuda.syncthreads()
+        return shared[reduction]
+
+    return reduced
 
 
-@cuda.jit(device=True)
-def block_sum(value, shared, reduction):
-    tid = cint(cuda.threadIdx.x)
-    warp_id = tid // 32
-    lane_id = tid % 32
-    value = warp_sum(value)
-    if lane_id == 0:
-        shared[reduction + warp_id] = value
-    cuda.syncthreads()
-    if warp_id == 0:
-        value = float32(0.0)
-        if lane_id < WARPS:
-            value = shared[reduction + lane_id]
-        value = warp_sum(value)
+def of_block_unshared(of_warp, neutral):
+    @cuda.jit(device=True)
+    def reduced_unshared(value, shared, reduction):
+        tid = cint(cuda.threadIdx.x)
+        warp_id = tid // 32
+        lane_id = tid % 32
+        value = of_warp(value)
         if lane_id == 0:
-            shared[reduction] = value
-    cuda.syncthreads()
-    return shared[reduction]
+            shared[reduction + warp_id] = value
+        cuda.syncthreads()
+        if warp_id == 0:
+            value = neutral
+            if lane_id < WARPS:
+                value = shared[reduction + lane_id]
+            value = of_warp(value)
+        cuda.syncthreads()
+        return value
+
+    return reduced_unshared
+
+
+block_max, block_sum = of_block(warp_max, NEGATIVE_INFINITY), of_block(warp_sum, float32(0.0))
+block_max_unshared = of_block_unshared(warp_max, NEGATIVE_INFINITY)
+block_sum_unshared = of_block_unshared(warp_sum, float32(0.0))
 
 
 @cuda.jit(device=True, inline="always")

@@ -2,49 +2,31 @@
 
 from llvmlite import ir
 from numba import cuda, float32, types
-from numba.cuda.extending import intrinsic
 
-from .asm import _FLOAT, _I32
+from .asm import FLOAT, I32, op, pure
 
 _ROUND, _KEEP = 0x1000, 0xFFFFE000  # half a unit in the last place of TF32, and the mask of its bits
 FACTOR_BOUND = 2.0**67  # for factors whose products may overflow: 2^5 products with a low part stay finite
 VALUE_BOUND = float.fromhex("0x1.ffdffep+127")  # for V, with weights below 1: it rounds to a finite TF32
 
 
-@intrinsic
-def tf32(typingctx, value):
+@op(types.float32, types.float32)
+def tf32(b, value):
     """A float32 rounded to the nearest TF32 (10 bits of mantissa)."""
-    signature = types.float32(types.float32)
-
-    def codegen(context, builder, signature, args):
-        bits = builder.add(builder.bitcast(args[0], _I32), ir.Constant(_I32, _ROUND))
-        return builder.bitcast(builder.and_(bits, ir.Constant(_I32, _KEEP)), _FLOAT)
-
-    return signature, codegen
+    bits = b.add(b.bitcast(value, I32), ir.Constant(I32, _ROUND))
+    return b.bitcast(b.and_(bits, ir.Constant(I32, _KEEP)), FLOAT)
 
 
-@intrinsic
-def truncated(typingctx, value):
+@op(types.float32, types.float32)
+def truncated(b, value):
     """A float32 with the bits that TF32 does not have set to 0."""
-    signature = types.float32(types.float32)
-
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(builder.and_(builder.bitcast(args[0], _I32), ir.Constant(_I32, _KEEP)), _FLOAT)
-
-    return signature, codegen
+    return b.bitcast(b.and_(b.bitcast(value, I32), ir.Constant(I32, _KEEP)), FLOAT)
 
 
-@intrinsic
-def bounded(typingctx, value, bound):
+@op(types.float32, types.float32, types.float32)
+def bounded(b, value, bound):
     """A float32 clamped to [-bound, bound], for a positive bound; NaN becomes the bound."""
-    signature = types.float32(types.float32, types.float32)
-
-    def codegen(context, builder, signature, args):
-        function = ir.FunctionType(_FLOAT, [_FLOAT] * 2)
-        text = "min.xorsign.abs.f32 $0, $1, $2;"
-        return builder.asm(function, text, "=f,f,f", list(args), side_effect=False)
-
-    return signature, codegen
+    return pure(b, "min.xorsign.abs.f32 $0, $1, $2;", "=f,f,f", FLOAT, value, bound)
 
 
 @cuda.jit(device=True)

@@ -12,42 +12,21 @@ from typing import Any
 
 from llvmlite import ir
 from numba import cuda, types, uint32
-from numba.cuda.extending import intrinsic
 
-from .asm import _FLOAT, _I32, _SHARED, _VOID, _asm, _pointer
+from .asm import FLOAT, I32, I64, asm, op, shared_address, statement
 
 TERMS = 32  # of a tile
 WARPGROUP = 128  # threads
 ROWS = 64  # of A
-_I64 = ir.IntType(64)
-_MODES = {0: 0, 128: 1, 64: 2, 32: 3}
 _STEP_BYTES, _TILE_STEPS = 32, 4  # bytes of the 8 terms of one instruction, and instructions that cover a tile
+_DESCRIPTOR = 1 << 62 | (4 * 8 * TERMS >> 4) << 32  # swizzle mode of 128 bytes, and the distance of 8 rows to the next
 
 
-def descriptor_of(leading: int, stride: int, swizzle: int = 0) -> Any:
-    """A function (shared, index) -> uint64: the matrix descriptor of a K-major tile that starts at `shared[index]`.
-
-    `stride` is the distance from one group of 8 rows to the next. `leading`, used without a swizzle, is the distance
-    from 4 terms of a row to the next 4. Both count float32 elements. `swizzle` is the swizzle mode: 0, 32, 64 or 128
-    bytes.
-    """
-    fixed = _MODES[swizzle] << 62 | (4 * stride >> 4) << 32 | (4 * leading >> 4) << 16
-
-    @intrinsic
-    def descriptor(typingctx, shared, index):
-        signature = types.uint64(shared, index)
-
-        def codegen(context, builder, signature, args):
-            pointer = _pointer(context, builder, signature.args[0], args[0], signature.args[1], args[1], space=_SHARED)
-            start = builder.lshr(builder.and_(builder.ptrtoint(pointer, _I32), _I32(0x3FFFF)), _I32(4))
-            return builder.or_(builder.zext(start, _I64), _I64(fixed))
-
-        return signature, codegen
-
-    return descriptor
-
-
-tile_descriptor = descriptor_of(0, 8 * TERMS, 128)
+@op(types.uint64)
+def tile_descriptor(b, shared, index):
+    """The matrix descriptor of a tile that starts at `shared[index]`."""
+    start = b.lshr(b.and_(shared_address(b, shared, index), I32(0x3FFFF)), I32(4))
+    return b.or_(b.zext(start, I64), I64(_DESCRIPTOR))
 
 
 @cuda.jit(device=True)
@@ -128,54 +107,32 @@ def batch(n: int, products: Sequence[Product]) -> tuple[Any, Any]:
     text += ["wgmma.commit_group.sync.aligned;", "}"]
     constraints = ["=&f"] * results + ["r"] * (8 * fragments) + ["l", "l", "~{memory}"]
 
-    structure = ir.LiteralStructType([_FLOAT] * results)
+    structure = ir.LiteralStructType([FLOAT] * results)
 
-    def pointers(context, builder, kind, array, count):
-        data = context.make_array(kind)(context, builder, array).data
-        return [builder.gep(data, [_I32(i)], inbounds=True) for i in range(count)]
+    def pointers(b, array, count):
+        return [b.gep(array, [I32(i)], inbounds=True) for i in range(count)]
 
-    def store(builder, places, done):
+    def store(b, places, done):
         for number, place in enumerate(places):
-            builder.store(builder.extract_value(done, number), place)
+            b.store(b.extract_value(done, number), place)
 
-    def start(typingctx, totals, high, low, b_high, b_low):
-        signature = types.void(totals, high, low, types.uint64, types.uint64)
+    def start(b, totals, high, low, b_high, b_low):
+        parts = [*pointers(b, high, 4 * fragments), *pointers(b, low, 4 * fragments)]
+        left = [b.bitcast(b.load(place), I32) for place in parts]
+        done = asm(b, "\n".join(text), ",".join(constraints), structure, [*left, b_high, b_low])
+        store(b, pointers(b, totals, results), done)
 
-        def codegen(context, builder, signature, args):
-            places = [pointers(context, builder, signature.args[i], args[i], 4 * fragments) for i in (1, 2)]
-            left = [builder.bitcast(builder.load(place), _I32) for place in (*places[0], *places[1])]
-            done = _asm(builder, "\n".join(text), ",".join(constraints), structure, [*left, *args[3:]])
-            store(builder, pointers(context, builder, signature.args[0], args[0], results), done)
-            return context.get_dummy_value()
-
-        return signature, codegen
-
-    def finish(typingctx, totals):
-        signature = types.void(totals)
-
-        def codegen(context, builder, signature, args):
-            # the totals are operands of the statement, so that no use of them moves before it
-            places = pointers(context, builder, signature.args[0], args[0], results)
-            same = ",".join([*["=f"] * results, *map(str, range(results)), "~{memory}"])
-            values = [builder.load(place) for place in places]
-            store(builder, places, _asm(builder, "wgmma.wait_group.sync.aligned 0;", same, structure, values))
-            return context.get_dummy_value()
-
-        return signature, codegen
+    def finish(b, totals):
+        # the totals are operands of the statement, so that no use of them moves before it
+        places = pointers(b, totals, results)
+        same = ",".join([*["=f"] * results, *map(str, range(results)), "~{memory}"])
+        values = [b.load(place) for place in places]
+        store(b, places, asm(b, "wgmma.wait_group.sync.aligned 0;", same, structure, values))
 
     name = f"n{n}_{results}_{len(products)}"
     start.__name__, finish.__name__ = f"start_{name}", f"finish_{name}"
-    return intrinsic(start), intrinsic(finish)
+    return op(types.void, None, None, None, types.uint64, types.uint64)(start), op(types.void)(finish)
 
 
-@intrinsic
-def fence_products(typingctx):
-    """Proxy fence: later products see this thread's writes to shared memory, and writes that a barrier made visible to
-    it.
-    """
-
-    def codegen(context, builder, signature, args):
-        _asm(builder, "fence.proxy.async.shared::cta;", "~{memory}", _VOID, [])
-        return context.get_dummy_value()
-
-    return types.void(), codegen
+# Proxy fence: later products see this thread's writes to shared memory, and writes that a barrier made visible to it.
+fence_products = statement("fence.proxy.async.shared::cta;")

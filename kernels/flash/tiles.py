@@ -4,7 +4,7 @@ An operation is a Python function that emits LLVM IR; its loops run while the ke
 Numba promises neither for loops over local arrays.
 """
 
-import inspect
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,13 +12,11 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.cuda.extending import intrinsic
 
-from ..device.asm import _asm as asm
+from ..device.asm import FLOAT, I32, I64, SHARED, VOID, asm, pure
+from ..device.asm import op as device_op
 from ..device.cint import CINT
 
-FLOAT, I32, I64, VOID = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.VoidType()
-SHARED = 3  # LLVM's address space
 BYTES = 16  # of a vector load or store
 
 
@@ -41,11 +39,6 @@ def f32(x: float) -> Any:
 
 def i32(x: int) -> Any:
     return ir.Constant(I32, int(x))
-
-
-def pure(b: Any, text: str, constraints: str, result: Any, *args: Any) -> Any:
-    """One PTX statement that the compiler may move or drop."""
-    return b.asm(ir.FunctionType(result, [a.type for a in args]), text, constraints, list(args), side_effect=False)
 
 
 def negate(b: Any, x: Any) -> Any:
@@ -144,7 +137,7 @@ def store_floats(b: Any, address: Any, values: Sequence[Any], offset: int = 0) -
         store_words(b, "st.shared", address, registers[i : i + 4], offset + 4 * i)
 
 
-def _lowered(context: Any, b: Any, kind: Any, value: Any) -> Any:
+def _lowered(context: Any, b: Any, kind: Any, value: Any, cast: bool = False) -> Any:
     """What `emit` gets of an argument: a list of a tuple, an i64 address of a pointer, an i32 one of a shared array."""
     if isinstance(kind, types.BaseTuple):
         parts = cgutils.unpack_tuple(b, value)
@@ -159,31 +152,8 @@ def _lowered(context: Any, b: Any, kind: Any, value: Any) -> Any:
     return value
 
 
-def _packed(context: Any, b: Any, kind: Any, made: Any) -> Any:
-    if isinstance(kind, types.BaseTuple):
-        made = context.make_tuple(b, kind, [_packed(context, b, of, x) for of, x in zip(kind.types, made, strict=True)])
-    return made
-
-
-def op(result: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Make a device function of `emit(builder, *args)`, which returns a value, or a list where `result` is a tuple."""
-
-    def decorate(emit: Callable[..., Any]) -> Any:
-        def typed(typingctx: Any, *kinds: Any) -> Any:
-            def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-                values = [_lowered(context, b, kind, arg) for kind, arg in zip(signature.args, args, strict=True)]
-                made = emit(b, *values)
-                return context.get_dummy_value() if result == types.void else _packed(context, b, result, made)
-
-            return result(*kinds), codegen
-
-        names = ["typingctx", *list(inspect.signature(emit).parameters)[1:]]
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        typed.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
-        typed.__name__ = typed.__qualname__ = emit.__name__
-        return intrinsic(typed)
-
-    return decorate
+# A device function of `emit(builder, *args)`, which returns a value, or a list where `result` is a tuple.
+op = functools.partial(device_op, lowered=_lowered)
 
 
 def constant(count: int, value: float) -> Any:

@@ -10,7 +10,8 @@ from ..flash import args
 from ..flash.combine import NAMES as COMBINED
 from ..version import Launch
 from . import gpu
-from .prepared import C_FORMATS, Prepared, build, prepared
+from .gpu import C_FORMATS
+from .prepared import Prepared, build, prepared
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 MOST_MAPS = 4096  # that are remembered
@@ -98,11 +99,7 @@ class Decoder(Caller):
             floats = [math.prod(shape) for shape in self.call.parts(self.call.splits(seq_k)[0]).values()]
             last = self._last = (seq_k, self.call.launches((), seq_k), floats)
         _, (attend, combine), floats = last
-        part = totals = 0
-        if floats:
-            workspace = torch.empty(sum(floats), dtype=torch.float32, device=self.device)
-            part = workspace.data_ptr()
-            totals = part + 4 * floats[0]
+        _memory, (part, totals) = workspace(floats or (0, 0), self.device)
         made_of = (self, seq_k, q_offset, strides) if self.kept else None
         if not (made_of and self._attend.launch_again((*addresses, lengths, part, totals), made_of)):
             sizes = self.call.sizes(seq_k, q_offset, lengths)

@@ -2,10 +2,10 @@
 
 import ctypes
 import functools
+import struct
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from cuda.bindings import driver
 
@@ -18,14 +18,8 @@ DEFAULT_SHARED_LIMIT = 49_152
 PORTABLE_CLUSTER = 8  # blocks, on every GPU that has clusters
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "uint8", "int32")}
 NAN_BITS = 0xFF  # of a float8, which is kept as its bits
-C_TYPES = {
-    "cint": ctypes.c_int32,
-    "cuint": ctypes.c_uint32,
-    "int32": ctypes.c_int32,
-    "uint32": ctypes.c_uint32,
-    "uint64": ctypes.c_uint64,
-    "float32": ctypes.c_float,
-}
+C_FORMATS = {"uint32": "I", "int32": "i", "cint": "i", "cuint": "I", "float32": "f", "uint64": "Q"}  # of struct
+ADDRESS, MAP = "Q", f"{MAP_BYTES}s"  # a tensor map is passed by value
 
 
 @functools.cache
@@ -115,16 +109,17 @@ def _require_clusters(function: Any, config: Any, cluster: int) -> None:
     raise Unsupported("cluster", cluster, int(most), template)
 
 
-def cells_of(launch: Launch, maps: Container[str] = ()) -> list[Any]:
-    """What makes the ctypes cell of each argument of a launch: of a buffer its address, of `maps` their bytes."""
-    return [
-        (ctypes.c_uint8 * MAP_BYTES).from_buffer_copy
-        if argument in maps
-        else ctypes.c_uint64
-        if isinstance(argument, str)
-        else C_TYPES[str(kind)]
-        for argument, kind in zip(launch.args, launch.kernel.parameters, strict=True)
-    ]
+def formats_of(launch: Launch, maps: Container[str] = ()) -> list[str]:
+    """The format (of struct) of each argument of a launch: of a buffer its address, of `maps` their bytes."""
+    arguments = zip(launch.args, launch.kernel.parameters, strict=True)
+    return [MAP if argument in maps else C_FORMATS.get(str(kind), ADDRESS) for argument, kind in arguments]
+
+
+def laid_out(formats: Sequence[str]) -> tuple[struct.Struct, list[int]]:
+    """Arguments one after the other, and where each begins."""
+    ends = [struct.calcsize("@" + "".join(formats[: count + 1])) for count in range(len(formats))]
+    offsets = [end - struct.calcsize(each) for end, each in zip(ends, formats, strict=True)]
+    return struct.Struct("@" + "".join(formats)), offsets
 
 
 def static_shared_bytes(function: Any) -> int:
@@ -133,14 +128,7 @@ def static_shared_bytes(function: Any) -> int:
     return int(_check(driver.cuFuncGetAttribute(name, function)))
 
 
-def configure(
-    function: Any,
-    grid: Sequence[int],
-    block: Sequence[int | np.integer],
-    shared_bytes: int = 0,
-    cluster: int = 1,
-    early: bool = False,
-) -> Any:
+def configure(function: Any, launch: Launch, early: bool = False) -> Any:
     """The driver's configuration of a launch on the current device, on stream 0; the function is told what it needs.
 
     early: whether it may start before the launch in front of it is complete, which it waits for itself
@@ -148,7 +136,7 @@ def configure(
     Raises:
         Unsupported: the GPU has less shared memory for a block, or takes no cluster of so many; with both numbers.
     """
-    declared = static_shared_bytes(function)
+    declared, shared_bytes, cluster = static_shared_bytes(function), launch.dynamic_bytes, launch.cluster
     if declared + shared_bytes > DEFAULT_SHARED_LIMIT:
         limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", torch.cuda.current_device())
         require_block_shared(declared + shared_bytes, limit)
@@ -156,8 +144,8 @@ def configure(
         needed = max(shared_bytes, _check(driver.cuFuncGetAttribute(name, function)))  # of launches prepared before too
         _check(driver.cuFuncSetAttribute(function, name, min(needed, limit - declared)))
     config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
-    config.blockDimX, config.blockDimY, config.blockDimZ = (*block, 1, 1)[:3]
+    config.gridDimX, config.gridDimY, config.gridDimZ = (*launch.grid, 1, 1)[:3]
+    config.blockDimX, config.blockDimY, config.blockDimZ = (*launch.block, 1, 1)[:3]
     config.sharedMemBytes = shared_bytes
     attributes = []
     if cluster > 1:
@@ -203,19 +191,13 @@ def launcher(function: Any, config: Any, addresses: Sequence[int], cells: Any) -
 
 
 def prepare_launch(
-    function: Any,
-    grid: Sequence[int],
-    block: Sequence[int | np.integer],
-    values: Sequence[Any],
-    types: Sequence[Any],
-    shared_bytes: int = 0,
-    cluster: int = 1,
-    early: bool = False,
+    function: Any, launch: Launch, values: Sequence[Any], maps: Container[str] = (), early: bool = False
 ) -> Callable[[], None]:
     """A launch with prebuilt arguments, to torch's current stream at the time of the call. Raises: Unsupported."""
-    config = configure(function, grid, block, shared_bytes, cluster, early)
-    cells = [c_type(value) for value, c_type in zip(values, types, strict=True)]
-    return launcher(function, config, [ctypes.addressof(cell) for cell in cells], cells)
+    config = configure(function, launch, early)
+    layout, offsets = laid_out(formats_of(launch, maps))
+    cells = ctypes.create_string_buffer(layout.pack(*values))
+    return launcher(function, config, [ctypes.addressof(cells) + offset for offset in offsets], cells)
 
 
 def encode_map(of: TensorMap, address: int) -> bytes:
@@ -310,13 +292,10 @@ class Program:
         require_target(launch, target)
         ptx = compile_ptx(launch.kernel, target)
         function, early = load_ptx(ptx), waits_for_launch(ptx)
-        types = cells_of(launch, self.buffers.maps)
 
         def prepared(copy: int) -> Callable[[], None]:
             values = [self.buffers.argument(copy, x) if isinstance(x, str) else x for x in launch.args]
-            return prepare_launch(
-                function, launch.grid, launch.block, values, types, launch.dynamic_bytes, launch.cluster, early
-            )
+            return prepare_launch(function, launch, values, self.buffers.maps, early)
 
         return prepared
 

@@ -1,6 +1,5 @@
 """Compiled kernels on a device, launched with new arguments on each call."""
 
-import struct
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -9,15 +8,13 @@ from typing import Any
 
 import torch
 
-from ..tensor_map import MAP_BYTES
 from ..version import Launch
 from . import cache, gpu, resident
 from . import compile as compiler
+from .gpu import C_FORMATS, MAP
 
 PACKAGE = __name__.split(".")[0]
 WORD = 8  # bytes of an address
-C_FORMATS = {"uint32": "I", "int32": "i", "cint": "i", "cuint": "I", "float32": "f", "uint64": "Q"}  # of struct
-MAP = f"{MAP_BYTES}s"  # a tensor map, by value
 TENSORS = ("q", "k", "v", "out")
 MOVING = (*TENSORS, "lengths", "part", "totals", "k_rotated")  # addresses that differ between calls else alike
 
@@ -41,7 +38,7 @@ class _Cells(threading.local):
         self.moving = [offsets[number] // WORD for number in moving]
         self.filled: Any = None  # what the arguments but for the addresses that move were made of
         start = addressof(self.buffer)
-        self.config = gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster, early)
+        self.config = gpu.configure(function, launch, early)
         self.grid = launch.grid
         self.launch = gpu.launcher(function, self.config, [start + offset for offset in offsets], self.buffer)
 
@@ -58,10 +55,7 @@ class Prepared:
         early: bool,
     ) -> None:
         names, types = zip(*arguments, strict=True)
-        formats = [MAP if name == "map" else C_FORMATS[name] for name in types]
-        ends = [struct.calcsize("@" + "".join(formats[: count + 1])) for count in range(len(formats))]
-        offsets = [end - struct.calcsize(each) for end, each in zip(ends, formats, strict=True)]
-        layout = struct.Struct("@" + "".join(formats))
+        layout, offsets = gpu.laid_out([MAP if name == "map" else C_FORMATS[name] for name in types])
         self._pack = layout.pack_into
         places = [names.index(each) for each in MOVING if each in names]
         self._cells = _Cells(function, launch, layout.size, offsets, places, device, early)
@@ -129,6 +123,6 @@ def prepared(
         build([launch], target, index)
         ptx = compiler.compile_ptx(launch.kernel, target)
         function = gpu.load_ptx(ptx)
-        gpu.configure(function, launch.grid, launch.block, launch.dynamic_bytes, launch.cluster)  # or it is refused
+        gpu.configure(function, launch)  # or it is refused
         _made[key] = Prepared(function, launch, arguments, device, gpu.waits_for_launch(ptx))
     return _made[key]

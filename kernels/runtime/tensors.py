@@ -15,7 +15,7 @@ from ..constants import FLOATS, require
 from ..flash import cluster
 from ..flash.choose import chosen
 from ..flash.cluster import PLAIN, require_problem, serve
-from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
+from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, NUMBERS, require_stride
 from ..flash.cluster.shape import power_of_two
 from ..flash.decode.choose import MOST_QUERIES
 from ..flash.plan import Request, rates_of, request_of, slopes_of
@@ -25,7 +25,8 @@ from ..version import Launch, Problem, Unsupported
 from . import gpu, resident
 from .arguments import MOST_PLACES, NO_TENSORS, Settled, Tensors
 from .decode import DTYPES, Caller, Decoder, workspace
-from .prepared import C_FORMATS, TENSORS, Prepared, prepared
+from .gpu import C_FORMATS
+from .prepared import TENSORS, Prepared, prepared
 from .prompt import Prompter, Prompter32
 from .torch_path import MOST_POSITIONS
 
@@ -37,7 +38,6 @@ MOST_ROWS = 2**31 - 1  # of tables, which kernels count in an int32
 KEYS = 64  # of a tile
 CALLERS = {"decode": Decoder, "chunk": Decoder, "prompt": Prompter, "prompt32": Prompter32}
 
-NUMBERS = ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")  # that launches end with
 # What a kernel may ask for: the addresses of tensors and their strides in elements; numbers; the addresses of what else
 # the call has, 0 where it has none; the rows of cos and sin, and from one to the next; the stride of positions, 0 where
 # all share; the addresses of what a launch leaves to the next. Tables have an even number of pairs, and a row starts on
@@ -51,7 +51,6 @@ VALUES = (
 )
 
 WORKSPACE = VALUES[-3:]
-KEY_NUMBERS = ("seq_k", "seq_k", "hdim", "rotary_dim", 0, "causal", "scale")  # and one that embeds K: key j is at j
 
 _copied: set[str] = set()
 
@@ -95,13 +94,13 @@ def plan_launch(problem: Problem, target: str, sms: int, interleaved: bool, tabl
 
 
 def _arguments(launch: Launch) -> tuple[tuple[str | int | float, str], ...]:
-    """Of a launch on tensors of any strides: those behind the first mention of each of TENSORS, and the numbers."""
+    """Of a launch on tensors of any strides: those behind the first mention of each of TENSORS, and its numbers."""
     names: list[str | int | float] = list(launch.args)
     for name in TENSORS:
         if name in names and not isinstance(names[(at := names.index(name)) + 1], str):
             names[at + 1 : at + 4] = [f"{name}{axis}" for axis in (".batch", ".head", ".row")]
-    if launch.embedding:
-        names[-len(NUMBERS) :] = NUMBERS if launch.shape else KEY_NUMBERS
+    first = len(names) - len(launch.numbers)
+    names[first:] = [name or value for name, value in zip(launch.numbers, names[first:], strict=True)]
     types = (str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters)
     return tuple(zip(names, types, strict=True))
 
@@ -149,7 +148,9 @@ def launch_on_card(
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
     if seq_k + seq_q + q_offset > MOST_POSITIONS and rotary_dim and tensors is NO_TENSORS:
-        _require_positions(max(seq_k, q_offset + seq_q))
+        last = max(seq_k, q_offset + seq_q) - 1
+        template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
+        require(last < MOST_POSITIONS, "q_offset", last, MOST_POSITIONS, template)
     if ready.interleaved and rotary_dim and not settled.interleaved:
         q, k = _paired("q", q, rotary_dim), _paired("k", k, rotary_dim)
     written = out
@@ -174,12 +175,6 @@ def launch_on_card(
     for made, grid, pick in ready.launches:
         made.launch(grid, pick(values), made_of)
     return out if written is out else out.copy_(written)
-
-
-def _require_positions(positions: int) -> None:
-    if positions > MOST_POSITIONS:
-        template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
-        raise Unsupported("q_offset", positions - 1, MOST_POSITIONS, template)
 
 
 def _others(

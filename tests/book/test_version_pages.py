@@ -78,7 +78,7 @@ def test_an_excerpt_is_the_lines_of_a_kernel_or_an_error() -> None:
     assert found[0] == "# kernels/rope/v7_hybrid.py" and found[1] == "while dim < hdim:" and found[-1] == "    dim += 4"
     assert "    if dim + 3 >= hdim:" in found and len(found) == 8
     heading, *found = sources.excerpt(reduce.block_max, "if lane_id == 0:", "return").splitlines()
-    assert heading == "# kernels/device/reduce.py, block_max" and "        shared[reduction] = value" in found
+    assert heading == "# kernels/device/reduce.py, reduced" and "        shared[reduction] = value" in found
     for first, last in (("while dim < hdim:", "dim += 5"), ("while dim > hdim:", "dim += 4"), ("def", "dim += ")):
         with pytest.raises(DataError, match="lines begin with"):
             sources.excerpt(v7_hybrid, first, last)

@@ -163,22 +163,12 @@ def fused(a, b, c):
     return out
 
 
-def fused_double(*operands):
-    rows = zip(*(map(Fraction, x.tolist()) for x in operands), strict=True)
-    return np.array([float(a * b + c) for a, b, c in rows])
-
-
-def directed(rounding: str, exact: Callable) -> Callable:
-    """Round a float64 result that is exact for these operands up, down or to zero."""
-
-    def reference(*operands):
-        value = exact(*(x.astype(F64) for x in operands))
-        near = value.astype(F32)
-        up, down = np.nextafter(near, F32.type(np.inf)), np.nextafter(near, F32.type(-np.inf))
-        smaller, larger = np.where(near > value, down, near), np.where(near < value, up, near)
-        return {"rm": smaller, "rp": larger, "rz": np.where(value < 0, larger, smaller)}[rounding]
-
-    return reference
+def fused_down(*operands):
+    """Of operands for which float64 is exact."""
+    a, b, c = (x.astype(F64) for x in operands)
+    exact = a * b + c
+    near = exact.astype(F32)
+    return np.where(near > exact, np.nextafter(near, F32.type(-np.inf)), near)
 
 
 def python(function: Callable, dtype: np.dtype) -> Callable:
@@ -271,11 +261,6 @@ def bfloat(x):
     return np.where(np.isnan(x), 0x7FFF, nearest).astype(U16)
 
 
-def on_halves(function: Callable) -> Callable:
-    """Exact in float64 for these operands up to its own rounding, then one rounding to float16."""
-    return lambda *operands: half_bits(function(*(x.view(F16).astype(F64) for x in operands)))
-
-
 def in_warps(function: Callable) -> Callable:
     """Of the values of each warp, `[warps, 32]`, what every lane of it gets, or the one value of all."""
     return lambda *operands: np.broadcast_to(
@@ -319,8 +304,7 @@ def arithmetic() -> list[Case]:
         *(Case(f"{name}.rn.f64", near(2, F64), f, F64) for name, f in three),
         Case("add.sat.f32", near(2), lambda a, b: np.clip(a + b, 0, 1), F32),
         *(Case("fma.rn.f32", given, fused, F32) for given in (floats(3), double_rounding(), near(3))),
-        *(Case(f"fma.{r}.f32", near(3), directed(r, lambda a, b, c: a * b + c), F32) for r in ("rz", "rm", "rp")),
-        Case("fma.rn.f64", near(3, F64), fused_double, F64),
+        Case("fma.rm.f32", near(3), fused_down, F32),
         Case("div.rn.f32", floats(2), np.divide, F32),
         Case("sqrt.rn.f32", floats(1), np.sqrt, F32),
         Case("rcp.rn.f32", floats(1), np.reciprocal, F32),
@@ -330,9 +314,6 @@ def arithmetic() -> list[Case]:
         Case("max.f32", floats(2), zeros_ordered(np.fmax), F32),
         *(Case(f"{name}.xorsign.abs.f32", floats(2), of_magnitudes(pick), F32)
           for name, pick in (("min", np.fmin), ("max", np.fmax))),
-        Case("add.rn.f16", halves(2), on_halves(np.add), U16),
-        Case("mul.rn.f16", halves(2), on_halves(np.multiply), U16),
-        Case("fma.rn.f16", halves(3), on_halves(lambda a, b, c: a * b + c), U16),
     ]  # fmt: skip
 
 
@@ -454,11 +435,8 @@ def conversions() -> list[Case]:
         Case("cvt.u32.u64", ints(1, U64), to(U32), U32),
         Case("cvt.s32.s8", ints(1), lambda a: a.astype(np.int8).astype(I32), I32),
         Case("cvt.u32.u16", halves(1), to(U32), U32),
-        Case("cvt.sat.u8.s32", ints(1, I32), lambda a: np.clip(a, 0, 255).astype(U32), U32),
         Case("cvt.rn.f16.f32", near(1), half_bits, U16),
         Case("cvt.f32.f16", halves(1), lambda a: a.view(F16).astype(F32), F32),
-        Case("cvt.rn.bf16.f32", near(1), bfloat, U16),
-        Case("cvt.f32.bf16", halves(1), lambda a: (a.astype(U32) << n16).view(F32), F32),
         Case("cvt.rn.f16x2.f32", near(2), lambda a, b: packed(half_bits(b), half_bits(a)), U32),
         Case("cvt.rn.bf16x2.f32", near(2), lambda a, b: packed(bfloat(b), bfloat(a)), U32),
     ]  # fmt: skip

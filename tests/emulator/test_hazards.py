@@ -59,39 +59,6 @@ def test_missing_warp_barrier_is_found_though_the_value_is_right() -> None:
     assert "test" in str(finding) and "block 0" in str(finding) and "ld.shared.u32 %r7, [%r6]" in str(finding)
 
 
-# block 0 stores a value, fences and raises a flag; block 1 waits for the flag, fences and reads the value
-MESSAGE = """mov.u32 %r0, %ctaid.x; setp.ne.u32 %p0, %r0, 0; setp.ne.u32 %p1, %t, 0; add.s64 %w1, %w0, 4;
-    @%p0 bra $reader; st.global.u32 [%w0+8], 7; {send} @!%p1 atom.relaxed.gpu.global.add.u32 %r1, [%w0], {raised};
-    bra $end; $reader: mov.u32 %r2, 1; $again: nanosleep.u32 20; atom.relaxed.gpu.global.add.u32 %r2, [%w0], 0;
-    setp.eq.u32 %p2, %r2, 0; @%p2 bra $again; {receive} ld.global.u32 %r3, [%w0+8];
-    st.global.u32 [%w0+12], %r3; $end:"""
-FENCE = "fence.acq_rel.gpu;"
-# warp 0 of block 1 waits for the flag and fences; warp 1 reads the value, behind a barrier or not
-RELAYED = """mov.u32 %r0, %ctaid.x; setp.ne.u32 %p0, %r0, 0; setp.gt.u32 %p1, %t, 31; setp.ne.u32 %p3, %t, 0;
-    @%p0 bra $reader; @%p3 bra $end; st.global.u32 [%w0+8], 7; fence.acq_rel.gpu;
-    atom.relaxed.gpu.global.add.u32 %r1, [%w0], 1; bra $end;
-    $reader: @%p1 bra $meet; $again: nanosleep.u32 20; atom.relaxed.gpu.global.add.u32 %r2, [%w0], 0;
-    setp.eq.u32 %p2, %r2, 0; @%p2 bra $again; fence.acq_rel.gpu; $meet: {sync} setp.ne.u32 %p3, %t, 32;
-    @%p3 bra $end; ld.global.u32 %r3, [%w0+8]; st.global.u32 [%w0+12], %r3; $end:"""
-
-
-@pytest.mark.parametrize(
-    "body, expected",
-    [
-        (MESSAGE.format(send=FENCE, receive=FENCE, raised=1), set()),
-        (MESSAGE.format(send="", receive=FENCE, raised=1), {"race"}),
-        (MESSAGE.format(send=FENCE, receive="", raised=1), {"race"}),
-        (MESSAGE.format(send=FENCE, receive=FENCE, raised=0), {"endless_loop"}),  # nobody raises the flag
-        (RELAYED.format(sync="bar.sync 0;"), set()),
-        (RELAYED.format(sync=""), {"race"}),
-    ],
-)
-@pytest.mark.parametrize("schedule", ["random", "in step"])
-def test_fences_around_a_flag_hand_a_value_to_another_block(body: str, expected: set[str], schedule: str) -> None:
-    memory, report = played(body, grid=2, block=64 if "$meet" in body else 1, schedule=schedule)
-    assert kinds(report) == expected and (expected or memory["out"][3] == 7)
-
-
 # thread 0 overwrites what all others read: the reads come first in program order, a barrier must lie between
 REUSE = """setp.ne.u32 %p0, %t, 0; mov.u32 %r0, buffer; @%p0 bra $first; st.shared.u32 [%r0], 7; $first: bar.sync 0;
     ld.shared.u32 %r1, [%r0]; {sync} @%p0 bra $second; st.shared.u32 [%r0], 8; $second: ret;"""

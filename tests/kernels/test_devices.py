@@ -9,6 +9,7 @@ from cuda.bindings import driver
 from kernels import Unsupported
 from kernels.runtime import gpu
 from kernels.runtime.gpu import GpuError, device_target, load_ptx, prepare_launch
+from kernels.version import Kernel, Launch, SharedLayout
 
 OK = driver.CUresult.CUDA_SUCCESS
 PTX = ".target sm_75\n.entry touch() { ret; }"
@@ -85,39 +86,44 @@ def test_a_function_is_of_the_gpu_that_it_is_launched_on(machine: Machine) -> No
     assert (device_target(), load_ptx(PTX)) == ("sm_90", "touch for sm_90 on GPU 0")
 
 
+def prepared(function: int, grid: int = 1, shared_bytes: int = 0, cluster: int = 1) -> None:
+    layout = SharedLayout(all=shared_bytes // 4)
+    prepare_launch(function, Launch(Kernel(print, ()), (grid,), (128,), (), layout, cluster=cluster), ())
+
+
 def test_a_block_gets_the_shared_memory_of_the_gpu_at_hand(machine: Machine) -> None:
-    prepare_launch(1, (1,), (32,), (), (), shared_bytes=100_000)
+    prepared(1, shared_bytes=100_000)
     machine.device = 1
     with pytest.raises(Unsupported, match="a block needs 100,000 B of shared memory, this GPU has 65,536 B") as caught:
-        prepare_launch(1, (1,), (32,), (), (), shared_bytes=100_000)
+        prepared(1, shared_bytes=100_000)
     assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("shared_memory", 100_000, 65_536)
 
 
 def test_a_smaller_launch_takes_no_shared_memory_from_an_earlier_one_of_the_same_function(machine: Machine) -> None:
     for function, shared_bytes in ((1, 60_000), (1, 200_000), (1, 100_000), (2, 100_000)):
-        prepare_launch(function, (1,), (32,), (), (), shared_bytes=shared_bytes)
+        prepared(function, shared_bytes=shared_bytes)
     name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     assert machine.attributes == {(1, name): 200_000, (2, name): 100_000}
 
 
 def test_what_a_kernel_declares_counts_with_what_its_launch_asks_for(machine: Machine) -> None:
     machine.declared = 40_992
-    prepare_launch(1, (1,), (32,), (), (), shared_bytes=8_160)  # 48 KB in all, which need no asking
+    prepared(1, shared_bytes=8_160)  # 48 KB in all, which need no asking
     assert machine.configured == []
-    prepare_launch(1, (1,), (32,), (), (), shared_bytes=16_384)
+    prepared(1, shared_bytes=16_384)
     assert machine.configured == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 49_152)]
     machine.device = 1
-    prepare_launch(2, (1,), (32,), (), (), shared_bytes=16_384)
+    prepared(2, shared_bytes=16_384)
     assert machine.configured[-1][1] == 65_536 - 40_992
     with pytest.raises(Unsupported, match="a block needs 65,568 B of shared memory, this GPU has 65,536 B"):
-        prepare_launch(3, (1,), (32,), (), (), shared_bytes=24_576)
+        prepared(3, shared_bytes=24_576)
 
 
 @pytest.mark.parametrize("answer", [(OK, 0), (driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE, 0)])
 def test_a_cluster_that_does_not_fit_is_refused_before_its_launch(machine: Machine, answer) -> None:
     machine.clusters = answer
     with pytest.raises(Unsupported, match="clusters of 16 blocks, this GPU takes clusters of up to 8") as caught:
-        prepare_launch(1, (32,), (128,), (), (), shared_bytes=200_000, cluster=16)
+        prepared(1, grid=32, shared_bytes=200_000, cluster=16)
     assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("cluster", 16, 8)
     assert machine.asked == ["16 of 32, 200000 B"]
     # What the driver is asked about may be of a size that is not portable, and as large as this.
@@ -128,13 +134,13 @@ NON_PORTABLE = ("CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
 
 
 def test_a_cluster_that_fits_is_launched(machine: Machine) -> None:
-    prepare_launch(1, (8,), (128,), (), (), cluster=8)
+    prepared(1, grid=8, cluster=8)
     assert machine.asked == ["8 of 8, 0 B"] and machine.configured == []
-    prepare_launch(1, (8,), (128,), (), ())
+    prepared(1, grid=8)
     assert machine.asked == ["8 of 8, 0 B"]  # without clusters nothing is asked
 
 
 def test_a_driver_that_fails_to_answer_is_no_refusal(machine: Machine) -> None:
     machine.clusters = (driver.CUresult.CUDA_ERROR_INVALID_CONTEXT, 0)
     with pytest.raises(GpuError, match="CUDA_ERROR_INVALID_CONTEXT"):
-        prepare_launch(1, (8,), (128,), (), (), cluster=8)
+        prepared(1, grid=8, cluster=8)

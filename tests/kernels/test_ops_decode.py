@@ -1,6 +1,7 @@
 """Decode calls of the ops on a card that is made up: what they hand to the kernels, and which calls they take."""
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from kernels.flash.combine import NAMES as COMBINED
 from kernels.runtime import compile as compiler
 from kernels.runtime import gpu
 from kernels.runtime.arguments import Asked, Tensors
-from kernels.runtime.prepared import C_FORMATS
+from kernels.runtime.gpu import C_FORMATS
 from kernels.runtime.torch_path import attend
-from kernels.version import Kernel
+from kernels.version import Kernel, SharedLayout
 
 GROUPS = (args.Tensors, args.Sizes, args.Rotation, args.Workspace)
 NAMES = [name for group in GROUPS for name in (group._fields if group is not args.Rotation else
@@ -138,8 +139,8 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
 
 
 def unlimited(configure: Any) -> Any:
-    """Without the driver, which is told of shared memory above 48 KB."""
-    return lambda function, grid, block, shared_bytes=0, *rest: configure(function, grid, block, 0, *rest)
+    """Without the driver, which is told of shared memory above 48 KB and asked about clusters."""
+    return lambda function, launch, *rest: configure(function, replace(launch, shared=SharedLayout(), cluster=1), *rest)
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -23,7 +23,7 @@ from kernels.constants import require
 from kernels.runtime import arguments, cache, gpu, prepared, resident, tensors, torch_op
 from kernels.runtime import compile as compiler
 from kernels.runtime.arguments import Asked, Tensors
-from kernels.runtime.prepared import C_FORMATS
+from kernels.runtime.gpu import C_FORMATS
 from kernels.runtime.tensors import Planned, planned_keys
 from kernels.runtime.torch_path import MOST_POSITIONS, attend
 from kernels.version import Kernel, Launch

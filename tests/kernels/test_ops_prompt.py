@@ -16,7 +16,7 @@ from kernels import Unsupported, alibi_attention, attention, rope_attention
 from kernels.flash.prompts import float32_plan, plan
 from kernels.runtime import compile as compiler
 from kernels.runtime import gpu
-from kernels.runtime.prepared import C_FORMATS
+from kernels.runtime.gpu import C_FORMATS
 from kernels.tensor_map import MAP_BYTES, TensorMap
 
 __all__ = ["card"]

@@ -1,8 +1,8 @@
 """Every version computes what it declares, wrong results included, and has the hazards it declares."""
 
-import ctypes
 import math
 import re
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +17,7 @@ from kernels.rope.tables import rope_tables
 from kernels.runtime import compile
 from kernels.runtime.compile import TARGETS, CompileError, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import run
-from kernels.runtime.gpu import cells_of
+from kernels.runtime.gpu import formats_of
 from kernels.sinusoidal.tables import sinusoidal_tables
 from kernels.version import VERSIONS as REGISTRY
 from kernels.version import Buffer, register
@@ -58,7 +58,7 @@ def test_the_arguments_of_a_launch_are_as_wide_as_its_kernels_parameters(chosen:
     for launch in chosen(quick_cases(chosen)[-1].problem).launches:
         entry = compile_ptx(launch.kernel).partition(".entry")[2].partition(")")[0]
         widths = [int(width) // 8 for width in re.findall(r"\.param \.[a-z](\d+)", entry)]
-        assert [ctypes.sizeof(cell) for cell in cells_of(launch)] == widths
+        assert [struct.calcsize(each) for each in formats_of(launch)] == widths
 
 
 def test_first_blocks_are_compared_where_they_write_and_nowhere_else() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_ops_decode import Card
+from test_ops_decode import Card, unlimited
 from test_ops_launch import use
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention, warm_up
@@ -24,8 +24,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that a made-up card, which computes nothing, has loaded."""
     made = Card()
     monkeypatch.setattr(made, "launch", lambda *_: 0)
-    configure = gpu.configure
-    own = (gpu, "multiprocessors", lambda device: 132), (gpu, "configure", lambda *launch: configure(*launch[:3]))
+    own = (gpu, "multiprocessors", lambda device: 132), (gpu, "configure", unlimited(gpu.configure))
     on_card = (torch.cuda, "device", contextlib.nullcontext), (gpu, "encode_map", lambda *_: bytes(MAP_BYTES))
     use(made, monkeypatch, (compiler, "compile_ptx", made.compile), *own, *on_card)
     return made.names

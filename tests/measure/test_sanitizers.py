@@ -101,9 +101,9 @@ def test_the_watched_process_launches_every_problem_with_its_own_buffers(monkeyp
         made.append(torch.full((size,), 7, **options))
         return made[-1]
 
-    def prepare(function, grid, block, values, types, shared_bytes=0, cluster=1):
-        assert len(values) == len(types)
-        return lambda: launched.append((entry_name(function), grid))
+    def prepare(function, launch, values, maps):
+        assert len(values) == len(launch.args)
+        return lambda: launched.append((entry_name(function), launch.grid))
 
     monkeypatch.setattr(torch, "empty", empty)
     monkeypatch.setattr(sanitize, "require_gpu", lambda: torch.device("cpu"))

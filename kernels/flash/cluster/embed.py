@@ -61,10 +61,11 @@ def embed_rows(call: Call, name: str = "k", overlap: bool = False) -> Launch:
     heads, seq, offset = (p.heads, p.seq_q, p.q_offset) if name == "q" else (p.kv_heads, p.seq_k, 0)
     table = (call.table,) if isinstance(call.table, str) else call.table
     sizes = (heads, reciprocal_of(heads), seq, seq, p.hdim, call.embedded_dim, offset, *call.numbers[-2:])
+    numbers = (*(f"seq_{name}",) * 2, "hdim", "rotary_dim", "q_offset" if name == "q" else "", "causal", "scale")
     return Launch(
         kernel_of(call.embedding, call.table_type, overlap),
         grid=(p.batch * heads, -(-p.hdim // DIMS), -(-seq // SEQ)),
         block=(STEP * COLUMNS,),
         args=(name, *of_tensor, f"{name}_embedded", *of_tensor, *table, *sizes),
-        embedding=call.embedding,
+        numbers=numbers,
     )

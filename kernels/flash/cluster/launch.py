@@ -9,6 +9,7 @@ from ...planning import require_shared
 from ...version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 
+NUMBERS = ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")  # that all cores end with
 MOST_STRIDE = 2**32 - 1  # in elements
 MOST_ROW_STRIDE = 2**26 - 1  # offsets within a tile of 64 rows then fit 32 bits
 
@@ -54,7 +55,7 @@ class Call:
 
     @property
     def numbers(self) -> tuple[int | float, ...]:
-        """The last arguments, which all cores take."""
+        """The values of `NUMBERS`."""
         p = self.problem
         return p.seq_q, p.seq_k, p.hdim, self.embedded_dim, p.q_offset, int(p.causal), p.softmax_scale
 
@@ -79,5 +80,5 @@ def launch(kernel: Kernel, shape: Any, call: Call, heads_last: bool = False, spl
         shared=shape.layout,
         cluster=shape.cluster,
         shape=shape,
-        embedding=call.embedding,
+        numbers=NUMBERS,
     )

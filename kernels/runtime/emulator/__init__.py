@@ -16,7 +16,7 @@ is on:
     inst.atom.global  inst.atom.shared  inst.cp_async  inst.cp_bulk
     inst.shfl  inst.barrier  inst.mma  inst.wgmma  inst.control  inst.other (moves, selections, parameters, votes)
 
-An access through a generic address is counted as global. Further:
+Further:
 
     event.rotation sin cos sincos pow   marks of `kernels.device.mark`, per thread, where they are enabled
 

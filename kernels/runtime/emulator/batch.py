@@ -16,9 +16,7 @@ from .memory.contents import SharedMemory
 from .memory.shadow import Shadow
 from .registers import views
 from .row import Mask, Row, union
-from .units.decoding import BARRIER, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, PHASE_WAIT, PLAIN, YIELD
-
-IDLE_ROUNDS = 1000  # rounds in which only yielding warps move: an endless polling loop
+from .units.decoding import BARRIER, BRANCH, CLUSTER_WAIT, CONVERGENT, EXIT, PHASE_WAIT, PLAIN
 
 
 class Batch:
@@ -37,7 +35,6 @@ class Batch:
         self.barriers = Barriers(self.shared, self.order, self.codes) if self.module.uses_mbarriers else None
         self.clusters = np.unique(blocks // launch.cluster)
         self.completed = np.zeros(len(blocks) // launch.cluster, np.int64)
-        self.idle_rounds = 0
         exists = [np.tile(32 * warp + np.arange(32) < launch.threads, len(blocks)) for warp in range(launch.warps)]
         self.rows = [
             Row(self.unit, self.codes, warp, launch.warps, operands, exists[warp], self.shared, self.barriers)
@@ -221,19 +218,9 @@ class Batch:
         return bool(passed.all() if mask is True else passed[mask].all())
 
     def _release(self) -> None:
-        """Release yielded threads and completed barriers; resolve barriers that cannot complete."""
-        yielded = self._release_yields()
-        moved = self._release_waiting(yielded)
-        self.idle_rounds = self.idle_rounds + 1 if yielded and not moved else 0
-        if self.idle_rounds > IDLE_ROUNDS:
-            self._end_endless_loop(next(row for row in self.rows if row.groups))
-
-    def _release_waiting(self, yielded: bool) -> bool:
-        """Release the threads whose barrier or phase has completed; return whether there were any."""
-        if not any(row.waiting for row in self.rows):
-            return False
-        if self._release_phases():
-            return True
+        """Release the threads whose barrier or phase has completed; resolve barriers that cannot complete."""
+        if not any(row.waiting for row in self.rows) or self._release_phases():
+            return
         first = next(iter(self.rows[0].waiting), -1)
         if (
             first >= 0
@@ -243,17 +230,8 @@ class Batch:
             self._sync_blocks(first, np.arange(len(self.blocks)))
             for row in self.rows:
                 row.groups, row.waiting = {first + 1: True}, {}
-            return True
-        return self._release_some(yielded)
-
-    def _release_yields(self) -> bool:
-        """Release the threads that yielded; return whether there were any."""
-        some = False
-        for row in self.rows:
-            for pc in [pc for pc in row.waiting if self.code[pc].kind == YIELD]:
-                mask, some = row.waiting.pop(pc), True
-                row.groups[pc + 1] = union(row.groups[pc + 1], mask) if pc + 1 in row.groups else mask
-        return some
+        else:
+            self._release_some()
 
     def _phase_waits(self) -> Iterator[tuple[Row, int, Mask, np.ndarray | None]]:
         """(row, pc, waiting lanes, the barrier that each still waits for) at every wait for an mbarrier."""
@@ -294,7 +272,7 @@ class Batch:
         if dead:
             raise LaunchAborted
 
-    def _release_some(self, yielded: bool) -> bool:
+    def _release_some(self) -> None:
         blocks, cluster = len(self.blocks), self.launch.cluster
         at = np.full((len(self.rows), blocks, 32), -1)
         for row in self.rows:
@@ -328,8 +306,7 @@ class Batch:
             self.order.sync_clusters(self.clusters[ready])
             self.completed[ready] += 1
 
-        moved = bool(released.any() or divergent.any() or ready.any() or late.any())
-        if not moved and not yielded:
+        if not (released.any() or divergent.any() or ready.any() or late.any()):
             self._end_deadlock()
             divergent = some | (waiting.repeat(cluster) & at_cluster.any(axis=(0, 2)))
             ready = waiting
@@ -358,7 +335,6 @@ class Batch:
                 if staying.any():
                     still[pc] = staying
             row.waiting = still
-        return moved
 
     def _sync_blocks(self, pc: int, blocks: np.ndarray) -> None:
         self.unit.begin(pc)

@@ -44,7 +44,7 @@ class LaunchState:
         self.rng = np.random.default_rng(seed)
         self.schedule = schedule
         self.lines, self.endless = 0, endless
-        self.order = Order(math.prod(self.grid), self.warps, cluster, module.uses_mbarriers, module.uses_fences)
+        self.order = Order(math.prod(self.grid), self.warps, cluster, module.uses_mbarriers)
         written = {a for p, a in self.args.items() if isinstance(a, str) and p in module.stored_params}
         self.unit = MemoryUnit(module, memory, self.order, written, place_of, self.rng)
         size = len(module.instructions) + 1

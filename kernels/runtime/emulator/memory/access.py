@@ -8,7 +8,7 @@ import numpy as np
 from ..ptx.program import SlottedKernel
 from ..report import Finding
 from ..row import ALL, Chosen, Mask, Row
-from .contents import GAP, GLOBAL_BASE, LOCAL_WINDOW, PADDING, RANK_SHIFT, SHARED_WINDOW, U8, UNWRITTEN, WRITTEN, Memory
+from .contents import GAP, GLOBAL_BASE, PADDING, RANK_SHIFT, U8, UNWRITTEN, WRITTEN, Memory
 from .order import I64, Order
 from .shadow import Shadow
 from .wavefronts import wavefronts, wavefronts_of
@@ -408,13 +408,13 @@ class MemoryUnit:
     # --- atomics ------------------------------------------------------------------------------------
 
     def atomic(
-        self, row: Row, mask: Mask, space: str, addresses: np.ndarray, operation: Callable, operands: list[np.ndarray]
+        self, row: Row, mask: Mask, space: str, addresses: np.ndarray, operation: Callable, operand: np.ndarray
     ) -> tuple:
-        """Apply `operation(old, *operands)` lane by lane in random order. Returns (lanes, old values)."""
+        """Apply `operation(old, operand)` lane by lane in random order. Returns (lanes, old values)."""
         lanes = row.indices(mask)
         active = addresses[lanes]
-        values = [operand[lanes] for operand in operands]
-        dtype = values[0].dtype
+        values = operand[lanes]
+        dtype = values.dtype
         width = dtype.itemsize
         threads = row.threads[lanes]
         is_atomic = self.program.is_atomic
@@ -443,9 +443,7 @@ class MemoryUnit:
             _, first = np.unique(slots[waiting], return_index=True)
             turn = waiting[first]
             old[turn] = table[slots[turn]]
-            table[slots[turn]] = operation(old[turn], *(value[turn] for value in values))
-            if space == "global" and self.order.messages is not None:
-                self.order.messages.exchange(threads[turn], slots[turn])
+            table[slots[turn]] = operation(old[turn], values[turn])
             waiting = np.delete(waiting, first)
         return lanes, old
 
@@ -534,23 +532,3 @@ class MemoryUnit:
         if self.program.is_bulk[self.current]:
             self.check_fenced(row, *self._granules(positions, row.threads[lanes], width))
         self._write_shared(row, row.threads[lanes], offsets, positions, values, agents)
-
-    # --- generic addresses --------------------------------------------------------------------------
-
-    @staticmethod
-    def spaces(space: str, mask: Mask, addresses: np.ndarray) -> list[tuple[str, Mask, np.ndarray]]:
-        """[(space, mask, addresses in that space)]: generic addresses are split."""
-        if space != "generic":
-            return [(space, mask, addresses)]
-        parts = []
-        local = addresses >= LOCAL_WINDOW
-        shared = (addresses >= SHARED_WINDOW) & ~local
-        for space, chosen, base in (
-            ("global", ~(local | shared), 0),
-            ("cluster", shared, SHARED_WINDOW),
-            ("local", local, LOCAL_WINDOW),
-        ):
-            chosen = chosen & mask
-            if chosen.any():
-                parts.append((space, True if chosen.all() else chosen, addresses - base))
-        return parts

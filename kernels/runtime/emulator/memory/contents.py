@@ -11,8 +11,6 @@ U8 = np.uint8
 GAP, PADDING, UNWRITTEN, WRITTEN = range(4)
 GUARD = 4096
 GLOBAL_BASE = 1 << 36
-SHARED_WINDOW = 1 << 40  # generic addresses of shared memory
-LOCAL_WINDOW = 1 << 41
 RANK_SHIFT = 24  # a shared::cluster address is (rank + 1) << 24 | offset; without a rank it refers to the block itself
 
 

@@ -1,4 +1,4 @@
-"""Which accesses are ordered by barriers, fences and messages.
+"""Which accesses are ordered by barriers.
 
 Race detection. A step counter `now` stamps every access; a shadow entry is `stamp << 32 | thread`. An earlier access by
 u is ordered before one by t if u is t, or if a barrier of the smallest unit that contains both (warp, block, cluster)
@@ -11,7 +11,7 @@ reader shares the writer's unit and is ordered, only readers outside that unit c
 decides.
 
 Kernels with mbarriers need more, as these order single warps: a vector clock for every warp (`Clocks`), and for every
-granule the latest reader in each warp of a block. So do blocks that synchronise by fences and atomics (`Messages`).
+granule the latest reader in each warp of a block.
 """
 
 from __future__ import annotations
@@ -85,54 +85,6 @@ class Clocks:
         self.fenced_at[warps] = self.order.now << 32
 
 
-class Messages:
-    """Order between warps of different clusters: a fence, an atomic, another atomic that observes it, and a fence.
-
-    `heard[w, u]` is the first step of warp u that is not ordered before w, as in `Clocks`, but for all warps of the
-    grid. With each atomic on global memory a warp publishes its clock at its last fence. What its atomics observe joins
-    its clock at its next fence, and the clocks of its block at the next barrier.
-    """
-
-    def __init__(self, order: Order) -> None:
-        self.order = order
-        warps = len(order.warp_sync)
-        self.per_block = 1 << order.block_shift - 5
-        self.heard, self.seen, self.sent = (np.zeros((warps, warps), I64) for _ in range(3))
-        self.left: dict[int, np.ndarray] = {}  # the clocks published with an element
-        self.news = np.zeros(len(order.block_sync), bool)  # blocks with a warp whose clock grew since the last barrier
-
-    def fence(self, threads: np.ndarray) -> None:
-        order = self.order
-        for warp in np.unique(threads >> 5).tolist():
-            block = warp // self.per_block
-            self.news[block] |= bool((self.seen[warp] > self.heard[warp]).any())
-            np.maximum(self.heard[warp], self.seen[warp], out=self.heard[warp])
-            known = self.sent[warp]
-            known[:] = self.heard[warp]
-            for shift, synced in ((order.cluster_shift, order.cluster_sync), (order.block_shift, order.block_sync)):
-                size = 1 << shift - 5
-                unit = warp // size
-                members = slice(unit * size, (unit + 1) * size)
-                known[members] = np.maximum(known[members], synced[unit])
-            known[warp] = order.now << 32
-
-    def exchange(self, threads: np.ndarray, places: np.ndarray) -> None:
-        """These threads change the elements at these places by atomics; no two threads share an element."""
-        for warp, place in zip((threads >> 5).tolist(), places.tolist()):
-            message = self.left.get(place)
-            if message is None:
-                self.left[place] = self.sent[warp].copy()
-            else:
-                np.maximum(self.seen[warp], message, out=self.seen[warp])
-                np.maximum(message, self.sent[warp], out=message)
-
-    def sync(self, blocks: np.ndarray) -> None:
-        for block in blocks[self.news[blocks]].tolist():
-            members = self.heard[block * self.per_block : (block + 1) * self.per_block]
-            members[:] = members.max(axis=0)
-            self.news[block] = False
-
-
 def raise_rows(table: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
     """table[place] = max(table[place], row) for each; places may repeat."""
     order = np.argsort(places, kind="stable")
@@ -141,12 +93,9 @@ def raise_rows(table: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
 
 
 class Order:
-    """Step counter and the last barrier of every warp, block and cluster of one launch.
+    """Step counter and the last barrier of every warp, block and cluster of one launch; `clocks` serve mbarriers."""
 
-    `clocks` serve mbarriers, `messages` serve blocks that synchronise by fences and atomics.
-    """
-
-    def __init__(self, blocks: int, warps: int, cluster: int, mbarriers: bool = False, fences: bool = False) -> None:
+    def __init__(self, blocks: int, warps: int, cluster: int, mbarriers: bool = False) -> None:
         self.cluster = cluster
         self.rank_bits = bits_for(cluster)
         self.block_shift = 5 + bits_for(warps + Clocks.AGENTS if mbarriers else warps)
@@ -157,7 +106,6 @@ class Order:
         self.cluster_sync = np.zeros(codes >> self.rank_bits, I64)
         self.proxy_fence: np.ndarray | None = None
         self.clocks = Clocks(self, warps) if mbarriers else None
-        self.messages = Messages(self) if fences else None
         self.now = 1
         self.trace = array("i", [-1, -1])  # instruction index of each stamp
 
@@ -182,8 +130,6 @@ class Order:
         self.warp_sync.reshape(len(self.block_sync), -1)[blocks] = self.now << 32
         if self.clocks is not None:
             self.clocks.sync(blocks, 1)
-        if self.messages is not None:
-            self.messages.sync(blocks)
 
     def sync_clusters(self, clusters: np.ndarray) -> None:
         self.cluster_sync[clusters] = self.now << 32
@@ -232,6 +178,4 @@ class Order:
         if self.clocks is not None:
             known = self.clocks.of(self.clocks.latest, other, threads)
             since = np.where(self.clocks.is_agent(other), known, np.maximum(since, known))
-        if self.messages is not None:
-            since = np.maximum(since, self.messages.heard[threads >> 5, other >> 5])
         return (entries != 0) & (apart != 0) & (entries >= since)

@@ -35,7 +35,6 @@ class SlottedKernel:
         self.is_bulk = np.array([opcode.startswith("cp.async.bulk.") for opcode in opcodes] + [False])
         self.uses_cluster = any("cluster" in opcode or opcode.startswith("mapa") for opcode in opcodes)
         self.uses_mbarriers = any(opcode.startswith(("mbarrier.", "st.async.")) for opcode in opcodes)
-        self.uses_fences = any(opcode.startswith("fence.acq_rel.gpu") for opcode in opcodes)
         self.stored_params = _stored_params(source)
 
     def _granule(self) -> int:
@@ -44,8 +43,6 @@ class SlottedKernel:
         for statement in self.source.statements:
             if statement.parts[0] in ("ld", "st", "atom", "red") and not {"param", "local"} & set(statement.parts):
                 widths.append(WIDTHS.get(statement.parts[-1], 4))
-            elif statement.parts[0] in ("ldmatrix", "stmatrix"):
-                widths.append(4)
         return min(widths)
 
     def _find_constants(self) -> dict[str, int]:

@@ -58,53 +58,13 @@ def fma32(a, b, c):
     return total.astype(F32)
 
 
-def fma32_directed(rounding: str) -> Callable:
-    """a * b + c rounded to zero (rz), down (rm) or up (rp); an exact zero is -0 when rounding down."""
-
-    def fma(a, b, c):
-        x, y = np.multiply(a, b, dtype=F64), np.asarray(c, F64)
-        total = sum_to_odd(x, y)
-        nearest = total.astype(F32)
-        up, down = rounding == "rp", rounding == "rm"
-        lower = (nearest > total) & (down | (rounding == "rz") & (total > 0))
-        upper = (nearest < total) & (up | (rounding == "rz") & (total < 0))
-        result = np.where(lower, np.nextafter(nearest, F32(-np.inf)), nearest)
-        result = np.where(upper, np.nextafter(nearest, F32(np.inf)), result)
-        return np.where((x + y == 0) & down & (np.signbit(x) | np.signbit(y)), F32(-0.0), result)
-
-    return fma
-
-
-def fma64(a, b, c):
-    """a * b + c of float64 with one rounding (Boldo and Melquiond), for products below 2**970."""
-    a, b, c = (np.asarray(x, F64) for x in (a, b, c))
-
-    def split(x):
-        scaled = x * F64(2**27 + 1)
-        high = scaled - (scaled - x)
-        return high, x - high
-
-    def two_sum(x, y):
-        total = x + y
-        part = total - x
-        return total, (x - (total - part)) + (y - part)
-
-    high = a * b
-    (a1, a2), (b1, b2) = split(a), split(b)
-    low = a2 * b2 - (((high - a1 * b1) - a2 * b1) - a1 * b2)
-    t1, t2 = two_sum(c, low)
-    v1, v2 = two_sum(high, t1)
-    exact = v1 + sum_to_odd(t2, v2)
-    return np.where(np.isfinite(exact), exact, high + c)
-
-
-def fma16(a, b, c):
-    return sum_to_odd(np.multiply(a, b, dtype=F64), np.asarray(c, F64)).astype(F16)
-
-
-def through_float32(ufunc):
-    """A float16 operation computed in float32, which is wide enough for the double rounding to be harmless."""
-    return lambda *args: ufunc(*(np.asarray(x, F32) for x in args)).astype(F16)
+def fma32_down(a, b, c):
+    """a * b + c rounded down; an exact zero is -0 where a summand is negative."""
+    x, y = np.multiply(a, b, dtype=F64), np.asarray(c, F64)
+    total = sum_to_odd(x, y)
+    nearest = total.astype(F32)
+    result = np.where(nearest > total, np.nextafter(nearest, F32(-np.inf)), nearest)
+    return np.where((x + y == 0) & (np.signbit(x) | np.signbit(y)), F32(-0.0), result)
 
 
 def _bits_type(x):
@@ -168,12 +128,6 @@ def float_to_int(x: np.ndarray, rounding: str, dtype: np.dtype) -> np.ndarray:
     wide_type = info.bits == 64 or np.asarray(x).dtype == F64
     nan = np.array(1 << (info.bits - 1), f"u{dtype.itemsize}").view(dtype) if wide_type else dtype.type(0)
     return np.where(np.isnan(wide), nan, whole).astype(dtype)
-
-
-def clamp_int(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Integer to integer with .sat."""
-    info, source = np.iinfo(dtype), np.iinfo(np.asarray(x).dtype)
-    return np.clip(x, max(info.min, source.min), min(info.max, source.max)).astype(dtype)
 
 
 # --- integers -------------------------------------------------------------------------------------

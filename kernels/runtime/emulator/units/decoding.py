@@ -15,14 +15,14 @@ from ..report import UnknownInstruction
 from ..row import Mask, Row
 from . import arithmetic as am
 
-PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT, YIELD = range(8)
+PLAIN, BRANCH, EXIT, BARRIER, CLUSTER_WAIT, CONVERGENT, PHASE_WAIT = range(7)
 
 F32, U32 = np.float32, np.uint32
 Step = Callable[[Row, Mask], None]
 Blocked = Callable[[Row, Mask], np.ndarray | None]
 Decoder = Callable[["Instruction"], Step | None]
 DECODERS: dict[str, tuple[Decoder, frozenset[str], bool]] = {}
-CONVERTED = ("bf16", "f16x2", "bf16x2", "tf32")  # types of conversions and products alone
+CONVERTED = ("f16", "bf16", "f16x2", "bf16x2", "tf32")  # types of conversions and products alone
 LANES = np.arange(32)
 GROUP, MEMBER = LANES >> 2, LANES & 3  # of a lane in the fragments of a product
 BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
@@ -76,7 +76,7 @@ class Instruction:
 
     @property
     def is_float(self) -> bool:
-        return self.type in ("f16", "f32", "f64")
+        return self.type in ("f32", "f64")
 
     def unknown(self, why: str) -> UnknownInstruction:
         return UnknownInstruction(f"{self.statement.opcode}: {why} in '{self.statement.text}'")

@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 
-from ..memory.contents import LOCAL_WINDOW, SHARED_WINDOW
 from ..ptx.source import CARRY, WIDTHS, numpy_type
 from . import arithmetic as am
 from .decoding import BITWISE, Instruction, Step, compose, elementwise, flushed, opcode
@@ -21,13 +20,13 @@ def _add(d: Instruction) -> Step | None:
     if "sat" in d.flags and not d.is_float:
         raise d.unknown("saturation")
     ufunc = np.add if d.head == "add" else np.subtract
-    return d.apply(am.through_float32(ufunc) if d.type == "f16" else ufunc, *d.sources(1, 2))
+    return d.apply(ufunc, *d.sources(1, 2))
 
 
 @opcode("mul", "rn ftz sat lo hi wide")
 def _mul(d: Instruction) -> Step | None:
     if d.is_float:
-        return d.apply(am.through_float32(np.multiply) if d.type == "f16" else np.multiply, *d.sources(1, 2))
+        return d.apply(np.multiply, *d.sources(1, 2))
     part = d.flag("lo hi wide")
     if part == "wide":
         return elementwise(partial(np.multiply, dtype=_wide(d.type)), d.result(0, _wide(d.type)), *d.sources(1, 2))
@@ -68,19 +67,14 @@ def _carrying(d: Instruction) -> Step | None:
     return step
 
 
-@opcode("mad fma", "rn rz rm rp ftz sat lo hi wide cc")
+@opcode("mad fma", "rn rm ftz sat lo hi wide cc")
 def _mad(d: Instruction) -> Step | None:
     if "cc" in d.flags:
         return _carrying(d)
     if d.is_float:
-        rounding = d.flag("rn rz rm rp")
-        if d.type == "f32":
-            function = am.fma32 if rounding == "rn" else am.fma32_directed(rounding)
-        elif rounding == "rn":
-            function = {"f64": am.fma64, "f16": am.fma16}[d.type]
-        else:
-            raise d.unknown("rounding")
-        return d.apply(function, *d.sources(1, 2, 3))
+        if d.type != "f32":
+            raise d.unknown("type")
+        return d.apply(am.fma32_down if "rm" in d.flags else am.fma32, *d.sources(1, 2, 3))
     part = d.flag("lo hi wide")
     if part == "wide":
         wide = _wide(d.type)
@@ -94,7 +88,7 @@ def _mad(d: Instruction) -> Step | None:
 def _div(d: Instruction) -> Step | None:
     if not d.is_float:
         return d.apply(am.divide_int, *d.sources(1, 2))
-    if d.type not in ("f32", "f64") or not d.flag("rn approx full"):
+    if not d.flag("rn approx full"):
         raise d.unknown("form")
     return d.apply(np.divide, *d.sources(1, 2))
 
@@ -276,17 +270,9 @@ def _mov(d: Instruction) -> Step | None:
     return elementwise(np.asarray, target, d.source(1, bits))
 
 
-@opcode("cvta", "to global shared shared::cta local const param")
+@opcode("cvta", "to global")
 def _cvta(d: Instruction) -> Step | None:
-    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(
-        d.flag("global shared shared::cta local const param").split("::")[0], 0
-    )
-    offset = np.uint64(window)
-    if d.type not in ("u64", "b64"):
-        raise d.unknown("address size")
-    target, source = d.result(), d.source(1)
-    move = np.subtract if "to" in d.flags else np.add
-    return elementwise(lambda address: move(address, offset), target, source)
+    return elementwise(np.asarray, d.result(), d.source(1))
 
 
 @opcode("cvt", "rn rni rzi rmi rpi sat ftz")
@@ -305,7 +291,7 @@ def _cvt(d: Instruction) -> Step | None:
     function = _conversion(d, to, source_type)
     if source_type == "f32" and "ftz" in d.flags:
         function = compose(function, am.flush)
-    if "sat" in d.flags and to in ("f16", "f32", "f64"):
+    if "sat" in d.flags:
         function = compose(am.saturate, function)
     if to == "f32" and "ftz" in d.flags:
         function = compose(am.flush, function)
@@ -314,25 +300,17 @@ def _cvt(d: Instruction) -> Step | None:
 
 def _conversion(d: Instruction, to: str, source: str) -> Callable:
     kind = numpy_type(to)
-    floats = ("f16", "f32", "f64", "bf16")
+    floats = ("f16", "f32", "f64")
+    if {to, source} & {"bf16", "tf32"} or ("sat" in d.flags and to not in floats):
+        raise d.unknown("conversion")
     integral = d.flag("rni rzi rmi rpi")
     if source in floats:
-        widen = am.from_bfloat16 if source == "bf16" else np.asarray
         if to not in floats:
-            if not integral or to == "tf32":
+            if not integral:
                 raise d.unknown("rounding")
-            return lambda x: am.float_to_int(widen(x), integral, kind)
+            return lambda x: am.float_to_int(x, integral, kind)
         if integral:
-            return lambda x: am.INTEGRAL[integral](widen(x)).astype(kind)
-        if to == "bf16":
-            if source != "f32":
-                raise d.unknown("conversion")
-            return am.bfloat16_bits
-        return lambda x: widen(x).astype(kind)
-    if to in ("bf16", "tf32"):
-        raise d.unknown("conversion")
-    if to == "f16":
+            return lambda x: am.INTEGRAL[integral](x).astype(kind)
+    elif to == "f16":
         return lambda x: np.asarray(x).astype(F64).astype(np.float16)
-    if to not in floats and "sat" in d.flags:
-        return lambda x: am.clamp_int(x, kind)
     return lambda x: x.astype(kind)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ....device.mark import EVENTS
-from ..memory.contents import RANK_SHIFT, SHARED_WINDOW
+from ..memory.contents import RANK_SHIFT
 from ..ptx.source import numpy_type
-from .decoding import YIELD, Instruction, Step, elementwise, opcode
+from .decoding import Instruction, Step, elementwise, opcode
 
 U32 = np.uint32
 MEMORY_HINTS = "volatile relaxed acquire release weak cta cluster gpu sys nc ca cg cs lu cv wb wt"
@@ -31,14 +31,16 @@ def address_of(d: Instruction, text: str) -> Callable:
 
 
 def _space(d: Instruction) -> str:
-    flag = d.flag("global const shared shared::cta shared::cluster local", "generic")
+    flag = d.flag("global const shared shared::cta shared::cluster local")
+    if not flag:
+        raise d.unknown("a generic address")
     return {"const": "global", "shared::cta": "shared", "shared::cluster": "cluster"}.get(flag, flag)
 
 
 SPACES = "global const shared shared::cta shared::cluster local param"
 
 
-@opcode("ld ldu", f"{SPACES} {MEMORY_HINTS} v2 v4", ordered=True)
+@opcode("ld", f"{SPACES} {MEMORY_HINTS} v2 v4", ordered=True)
 def _ld(d: Instruction) -> Step | None:
     if "param" in d.flags:
         return _ld_param(d)
@@ -50,15 +52,11 @@ def _ld(d: Instruction) -> Step | None:
     targets = [d.module.result(name, dtype) for name in names]
     width = dtype.itemsize * len(targets)
 
-    def one_space(row, mask, space, addresses):
-        lanes, data, where = row.unit.load(row, mask, space, addresses, width)
+    def step(row, mask):
+        lanes, data, where = row.unit.load(row, mask, space, address(row), width)
         values = data.view(dtype).reshape(-1, len(targets))[where]
         for position, target in enumerate(targets):
             row.views[target][lanes] = values[:, position]
-
-    def step(row, mask):
-        for part, active, there in row.unit.spaces(space, mask, address(row)):
-            one_space(row, active, part, there)
 
     return step
 
@@ -85,37 +83,28 @@ def _st(d: Instruction) -> Step | None:
     def step(row, mask):
         columns = [row.lanes(source) for source in sources]
         values = (columns[0] if len(columns) == 1 else np.stack(columns, axis=1)).view(bits)
-        for part, active, there in row.unit.spaces(space, mask, address(row)):
-            row.unit.store(row, active, part, there, values)
+        row.unit.store(row, mask, space, address(row), values)
 
     return step
 
 
-ATOMIC: dict[str, Callable] = {
-    "add": np.add, "exch": lambda old, new: new, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "cas": lambda old, compare, new: np.where(old == compare, new, old),
-    "inc": lambda old, top: np.where(old >= top, old.dtype.type(0), old + old.dtype.type(1)),
-    "dec": lambda old, top: np.where((old == 0) | (old > top), top, old - old.dtype.type(1)),
-}  # fmt: skip
+ATOMIC: dict[str, Callable] = {"add": np.add, "min": np.minimum, "max": np.maximum}
 
 
-@opcode("atom red", f"{SPACES} {MEMORY_HINTS} acq_rel min max noftz {' '.join(ATOMIC)}", ordered=True)
+@opcode("atom red", f"{SPACES} {MEMORY_HINTS} acq_rel noftz {' '.join(ATOMIC)}", ordered=True)
 def _atom(d: Instruction) -> Step | None:
     returns = d.head == "atom"
     space, address = _space(d), address_of(d, d.operands[int(returns)])
-    name = d.flag("min max " + " ".join(ATOMIC))
+    name = d.flag(" ".join(ATOMIC))
     if (d.is_float and name in ("min", "max")) or space == "local":
         raise d.unknown("type")
-    operation = {"min": np.minimum, "max": np.maximum}.get(name) or ATOMIC[name]
-    operands = d.sources(*range(1 + returns, len(d.operands)))
+    operation, operand = ATOMIC[name], d.source(1 + returns)
     target = d.result() if returns else -1
 
     def step(row, mask):
-        values = [row.lanes(operand) for operand in operands]
-        for part, active, there in row.unit.spaces(space, mask, address(row)):
-            lanes, old = row.unit.atomic(row, active, part, there, operation, values)
-            if returns:
-                row.views[target][lanes] = old
+        lanes, old = row.unit.atomic(row, mask, space, address(row), operation, row.lanes(operand))
+        if returns:
+            row.views[target][lanes] = old
 
     return step
 
@@ -151,27 +140,16 @@ def _cp(d: Instruction) -> Step | None:
 
 @opcode("mapa", "shared::cluster")
 def _mapa(d: Instruction) -> Step | None:
-    kind = numpy_type(d.type)
-    window = kind.type(SHARED_WINDOW if "shared::cluster" not in d.flags else 0)
+    if d.type != "u32" or "shared::cluster" not in d.flags:
+        raise d.unknown("form")
 
     def mapped(address, rank):
-        own = (address - window) & kind.type((1 << RANK_SHIFT) - 1)
-        return window + (own | ((rank + U32(1)).astype(kind) << kind.type(RANK_SHIFT)))
+        return address & U32((1 << RANK_SHIFT) - 1) | rank + U32(1) << U32(RANK_SHIFT)
 
     return elementwise(mapped, d.result(), d.source(1), d.source(2, "u32"))
 
 
-@opcode("nanosleep")
-def _nanosleep(d: Instruction) -> Step | None:
-    """Continue once all other warps have got as far as they can."""
-    d.kind = YIELD
-    return None
-
-
-@opcode(
-    "membar prefetch prefetchu discard griddepcontrol",
-    f"{SPACES} cta gl sys wait launch_dependents",
-)
+@opcode("membar griddepcontrol", "cta gl sys wait launch_dependents")
 def _nothing(d: Instruction) -> Step | None:
     """These have no effect here: the shadow follows barriers and those fences that are modelled."""
     return None

@@ -163,8 +163,7 @@ FENCES = "cta gl sys gpu cluster sc acq_rel acquire release proxy async alias mb
 
 @opcode("fence", f"{SPACES} {FENCES}", ordered=True)
 def _fence(d: Instruction) -> Step | None:
-    """Fences. `fence.proxy.async` publishes what is visible to the thread to products; for `fence.acq_rel.gpu` see
-    `Messages`.
+    """`fence.proxy.async` publishes what is visible to the thread to products.
 
     `fence.proxy.tensormap` lets the thread use a tensor map in global memory. Other fences have no effect here.
     """
@@ -182,14 +181,7 @@ def _fence(d: Instruction) -> Step | None:
     def products(row: Row, mask: Mask) -> None:
         row.unit.order.fence_proxy(row.threads[row.indices(mask)])
 
-    def blocks(row: Row, mask: Mask) -> None:
-        messages = row.unit.order.messages
-        assert messages is not None  # because the kernel has such a fence
-        messages.fence(row.threads[row.indices(mask)])
-
-    if {"proxy", "async"} <= d.flags and "global" not in d.flags:
-        return products
-    return blocks if {"acq_rel", "gpu"} <= d.flags else None
+    return products if {"proxy", "async"} <= d.flags and "global" not in d.flags else None
 
 
 @opcode("setmaxnreg", "inc dec sync aligned", ordered=True)

@@ -7,7 +7,6 @@ from ..row import Mask, Row
 from . import arithmetic as am
 from .decoding import (
     BARRIER,
-    BITWISE,
     BRANCH,
     CLUSTER_WAIT,
     CONVERGENT,
@@ -115,16 +114,16 @@ def _vote(d: Instruction) -> Step | None:
     return step
 
 
-@opcode("redux", "sync add min max and or xor")
+@opcode("redux", "sync add min max")
 def _redux(d: Instruction) -> Step | None:
-    name = d.flag("add min max and or xor")
-    ufunc = {"add": np.add, "min": np.minimum, "max": np.maximum, **BITWISE}[name]
+    name = d.flag("add min max")
+    ufunc = {"add": np.add, "min": np.minimum, "max": np.maximum}[name]
     _convergent(d, d.operands[2])
     slot, target, dtype = d.source(1), d.result(), numpy_type(d.type)
     if dtype.kind == "f":
         raise d.unknown("type")
     info = np.iinfo(dtype)
-    neutral = {"min": info.max, "max": info.min, "and": np.array(-1, f"i{dtype.itemsize}").view(dtype)[()]}.get(name, 0)
+    neutral = {"add": 0, "min": info.max, "max": info.min}[name]
 
     def step(row, mask):
         value = np.where(row.active(mask), row.lanes(slot).reshape(-1, 32), dtype.type(neutral))
@@ -145,23 +144,20 @@ def fragment(row: Row, slots: list[int], rows: int, kind: str) -> np.ndarray:
     return value
 
 
-@opcode("mma", "sync aligned row col m16n8k4 m16n8k8 m16n8k16")
+@opcode("mma", "sync aligned row col m16n8k8 m16n8k16")
 def _mma(d: Instruction) -> Step | None:
     """D = A B + C for row-major A and column-major B; products are summed in float64 and rounded once."""
     index = d.index
-    shape = d.flag("m16n8k4 m16n8k8 m16n8k16")
-    depth = int(shape.rpartition("k")[2])
     kind = d.types[1] if len(d.types) == 4 else ""
-    if kind not in ("tf32", "f16", "bf16") or d.types[2] != kind or d.types[0] != "f32" or d.types[3] != "f32":
+    if kind not in ("tf32", "f16", "bf16") or d.types != ["f32", kind, kind, "f32"]:
         raise d.unknown("types")
-    if (kind == "tf32") != (depth in (4, 8)) and not (kind != "tf32" and depth == 8):
+    if d.flag("m16n8k8 m16n8k16") != ("m16n8k8" if kind == "tf32" else "m16n8k16"):
         raise d.unknown("shape")
     _convergent(d)
     a, b = ([d.module.operand(name, "b32") for name in d.vector(position)] for position in (1, 2))
     c = [d.module.operand(name, "f32") for name in d.vector(3)]
     targets = [d.module.result(name, "f32") for name in d.vector(0)]
-    step_k = 4 if kind == "tf32" else 8
-    if len(a) != 2 * depth // step_k or len(b) != depth // step_k or len(c) != 4 or len(targets) != 4:
+    if [len(names) for names in (a, b, c, targets)] != [4, 2, 4, 4]:
         raise d.unknown("operands")
 
     def step(row, mask):
@@ -181,25 +177,22 @@ def _mma(d: Instruction) -> Step | None:
     return step
 
 
-@opcode("ldmatrix", "sync aligned m8n8 x1 x2 x4 trans shared shared::cta", ordered=True)
+@opcode("ldmatrix", "sync aligned m8n8 x4 trans shared shared::cta", ordered=True)
 def _ldmatrix(d: Instruction) -> Step | None:
     address, transposed = address_of(d, d.operands[1]), "trans" in d.flags
-    count = int(d.flag("x1 x2 x4")[1])
-    if d.type != "b16" or "m8n8" not in d.flags:
-        raise d.unknown("type")
+    if d.type != "b16" or not {"m8n8", "x4"} <= d.flags:
+        raise d.unknown("form")
     _convergent(d)
     targets = [d.module.result(name, "b32") for name in d.vector(0)]
-    giving = LANES < 8 * count
 
     def step(row, mask):
-        given = row.active(mask) & giving
-        lanes, data, where = row.unit.load(row, given.reshape(-1), "shared", address(row), 16)
+        lanes, data, where = row.unit.load(row, mask, "shared", address(row), 16)
         rows = np.zeros((row.size, 8), np.uint16)
         rows[lanes] = data.view(np.uint16).reshape(-1, 8)[where]
-        matrices = rows.reshape(-1, 32, 8)[:, : 8 * count].reshape(-1, count, 8, 8)
+        matrices = rows.reshape(-1, 4, 8, 8)
         if transposed:
             matrices = matrices.swapaxes(2, 3)
-        words = np.ascontiguousarray(matrices).view(U32).reshape(-1, count, 32)
+        words = np.ascontiguousarray(matrices).view(U32).reshape(-1, 4, 32)
         for position, target in enumerate(targets):
             np.copyto(row.views[target], words[:, position].reshape(-1), where=mask)
 
