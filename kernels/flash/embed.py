@@ -99,20 +99,16 @@ def state_size(shape: Shape, chunks: int, steps: bool = True) -> int:
     return chunks * per_chunk or 4
 
 
-def begin(shape: Shape, chunks: int, steps: bool = True) -> Any:
+@op(lambda shape, chunks, steps=True: floats(state_size(shape, chunks, steps)))
+def begin(b, shape, chunks, steps, rotation, chunk):
     """state(rotation, chunk) for `turns`: loads alone. Chunks are `shape.lanes` apart; one key needs no steps."""
     size, vector = state_size(shape, chunks, steps), shape.element.vector
     starts = [part * shape.dims + number * shape.lanes * vector for part in range(2) for number in range(chunks)]
-
-    @op(floats(size))
-    def state(b, rotation, chunk):
-        if shape.embedding not in ("rates", "positions"):
-            return [f32(0.0)] * size
-        address = b.add(Rotation(*rotation).rates, b.zext(b.mul(chunk, i32(4 * vector)), I64))
-        offsets = [4 * (start + i) for start in starts[: size // vector] for i in range(0, vector, 4)]
-        return as_floats(b, [word for at in offsets for word in load_words(b, "ld.global.nc", address, 4, at)])
-
-    return state
+    if shape.embedding not in ("rates", "positions"):
+        return [f32(0.0)] * size
+    address = b.add(Rotation(*rotation).rates, b.zext(b.mul(chunk, i32(4 * vector)), I64))
+    offsets = [4 * (start + i) for start in starts[: size // vector] for i in range(0, vector, 4)]
+    return as_floats(b, [word for at in offsets for word in load_words(b, "ld.global.nc", address, 4, at)])
 
 
 def turns(

@@ -8,8 +8,7 @@ from numba import cuda, types, uint64
 
 from ..device.cint import cint
 from ..device.vector import advance
-from .dtype import Dtype
-from .schedule import DecodeShape, Shape, query_of
+from .schedule import DecodeShape, query_of
 from .softmax import NO_KEY
 from .tiles import (
     FLOAT,
@@ -41,16 +40,12 @@ def exact_inverse(b: Any, total: Any) -> Any:
     return b.fma(by, b.fma(negate(b, total), by, f32(1.0)), by)
 
 
-def store_quad(element: Dtype) -> Any:
+@op(lambda element: types.void)
+def store_quad(b, element, pointer, index, state):
     """put(pointer, index, (four outputs, row max, row sum)): divided, rounded; 0 without keys."""
-
-    @op(types.void)
-    def put(b, pointer, index, state):
-        by = exact_inverse(b, state[5])
-        address = b.add(pointer, b.mul(b.sext(index, I64), I64(element.size)))
-        store_words(b, "st.global", address, element.words(b, [b.fmul(x, by) for x in state[:4]]))
-
-    return put
+    by = exact_inverse(b, state[5])
+    address = b.add(pointer, b.mul(b.sext(index, I64), I64(element.size)))
+    store_words(b, "st.global", address, element.words(b, [b.fmul(x, by) for x in state[:4]]))
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -71,17 +66,13 @@ def store_part(b, workspace, place, row, first, state):
         store_words(b, "st.global", b.add(totals, b.shl(b.zext(row, I64), I64(3))), as_words(b, state[4:]))
 
 
-def store_statistics(shape: Shape) -> Any:
-    """store(shared, index, g, values): that of row g of each set of 8, where the shape has that row."""
-
-    @op(types.void)
-    def store(b, shared, index, g, values):
-        for number, value in enumerate(as_words(b, values)):
-            row = b.add(g, i32(8 * number))
-            with b.if_then(b.icmp_signed("<", row, i32(shape.rows))):
-                store_words(b, "st.shared", b.add(shared, b.shl(b.add(index, row), i32(2))), [value])
-
-    return store
+@op(lambda shape: types.void)
+def store_statistics(b, shape, shared, index, g, values):
+    """That of row g of each set of 8, where the shape has that row."""
+    for number, value in enumerate(as_words(b, values)):
+        row = b.add(g, i32(8 * number))
+        with b.if_then(b.icmp_signed("<", row, i32(shape.rows))):
+            store_words(b, "st.shared", b.add(shared, b.shl(b.add(index, row), i32(2))), [value])
 
 
 def merged(b: Any, state: Sequence[Any], parts: Sequence[Sequence[Any]]) -> list[Any]:

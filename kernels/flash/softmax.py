@@ -30,46 +30,38 @@ def sum_lanes(b: Any, tile: Sequence[Any], masks: Sequence[int]) -> list[Any]:
     return list(tile)
 
 
-def lane_sum(count: int, masks: Sequence[int]) -> Any:
+@op(lambda count, masks: floats(count))
+def lane_sum(b, count, masks, tile):
     """sum(tile), as `sum_lanes`."""
-
-    @op(floats(count))
-    def add(b, tile):
-        return sum_lanes(b, tile, masks)
-
-    return add
+    return sum_lanes(b, tile, masks)
 
 
-def update(sets: int, each: int, masks: Sequence[int], size: int, rescale: Any) -> Any:
-    """update(scores, row_max, row_sum, acc, lane) -> (weights, row_max, row_sum, acc).
+@op(lambda sets, each, masks, size, rescale: types.Tuple([floats(count) for count in (sets * each, sets, sets, size)]))
+def update(b, sets, each, masks, size, rescale, scores, row_max, row_sum, acc, lane):
+    """(weights, row_max, row_sum, acc).
 
     A lane has `each` scores of each of `sets` rows, and lanes that differ in `masks` have others of the same rows; the
     row sums are the lane's own. acc has `size` values; rescale(builder, acc, factors, lane) multiplies its rows by what
     a row's lane holds.
     """
+    tops = [scores[each * row] for row in range(sets)]
+    for i, score in enumerate(scores):
+        tops[i // each] = maximum(b, tops[i // each], score)
+    for mask in masks:
+        tops = [maximum(b, top, shuffle(b, "bfly", top, mask)) for top in tops]
+    grown = [b.fcmp_ordered(">", top, b.fadd(old, f32(SLACK))) for top, old in zip(tops, row_max)]
 
-    @op(types.Tuple((floats(sets * each), floats(sets), floats(sets), floats(size))))
-    def updated(b, scores, row_max, row_sum, acc, lane):
-        tops = [scores[each * row] for row in range(sets)]
-        for i, score in enumerate(scores):
-            tops[i // each] = maximum(b, tops[i // each], score)
-        for mask in masks:
-            tops = [maximum(b, top, shuffle(b, "bfly", top, mask)) for top in tops]
-        grown = [b.fcmp_ordered(">", top, b.fadd(old, f32(SLACK))) for top, old in zip(tops, row_max)]
+    def rescaled():
+        new = [maximum(b, top, old) for top, old in zip(tops, row_max)]
+        factors = [exp2(b, b.fsub(x, y)) for x, y in zip(row_max, new)]
+        return [*new, *(b.fmul(x, y) for x, y in zip(row_sum, factors)), *rescale(b, acc, factors, lane)]
 
-        def rescaled():
-            new = [maximum(b, top, old) for top, old in zip(tops, row_max)]
-            factors = [exp2(b, b.fsub(x, y)) for x, y in zip(row_max, new)]
-            return [*new, *(b.fmul(x, y) for x, y in zip(row_sum, factors)), *rescale(b, acc, factors, lane)]
-
-        kept = where(b, any_lane(b, functools.reduce(b.or_, grown)), rescaled, [*row_max, *row_sum, *acc])
-        row_max, row_sum, acc = kept[:sets], kept[sets : 2 * sets], kept[2 * sets :]
-        weights = [exp2(b, b.fsub(score, row_max[i // each])) for i, score in enumerate(scores)]
-        for i, weight in enumerate(weights):
-            row_sum[i // each] = b.fadd(row_sum[i // each], weight)
-        return weights, row_max, row_sum, acc
-
-    return updated
+    kept = where(b, any_lane(b, functools.reduce(b.or_, grown)), rescaled, [*row_max, *row_sum, *acc])
+    row_max, row_sum, acc = kept[:sets], kept[sets : 2 * sets], kept[2 * sets :]
+    weights = [exp2(b, b.fsub(score, row_max[i // each])) for i, score in enumerate(scores)]
+    for i, weight in enumerate(weights):
+        row_sum[i // each] = b.fadd(row_sum[i // each], weight)
+    return weights, row_max, row_sum, acc
 
 
 def row_top(b: Any, scores: Sequence[Any], masks: Sequence[int]) -> Any:

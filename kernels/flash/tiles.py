@@ -166,62 +166,64 @@ def _packed(context: Any, b: Any, kind: Any, made: Any) -> Any:
 
 
 def op(result: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Make a device function of `emit(builder, *args)`, which returns a value, or a list where `result` is a tuple."""
+    """Make a device function of `emit(builder, *args)`, which returns a value, or a list where `result` is a tuple.
+
+    `result` may be a function of what is known when the kernel is compiled, such as its shape: `emit` takes that behind
+    the builder, and what is made takes it and returns the device function of the other arguments.
+    """
 
     def decorate(emit: Callable[..., Any]) -> Any:
-        def typed(typingctx: Any, *kinds: Any) -> Any:
-            def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-                values = [_lowered(context, b, kind, arg) for kind, arg in zip(signature.args, args, strict=True)]
-                made = emit(b, *values)
-                return context.get_dummy_value() if result == types.void else _packed(context, b, result, made)
+        if isinstance(result, types.Type):
+            return _device_function(emit, result, ())
+        known = inspect.signature(result)
 
-            return result(*kinds), codegen
+        def made(*args: Any, **options: Any) -> Any:
+            bound = known.bind(*args, **options)
+            bound.apply_defaults()
+            return _device_function(emit, result(*bound.args), bound.args)
 
-        names = ["typingctx", *list(inspect.signature(emit).parameters)[1:]]
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        typed.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
-        typed.__name__ = typed.__qualname__ = emit.__name__
-        return intrinsic(typed)
+        return made
 
     return decorate
 
 
-def constant(count: int, value: float) -> Any:
-    """fill() -> `count` float32."""
+def _device_function(emit: Callable[..., Any], result: Any, known: tuple[Any, ...]) -> Any:
+    def typed(typingctx: Any, *kinds: Any) -> Any:
+        def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            values = [_lowered(context, b, kind, arg) for kind, arg in zip(signature.args, args, strict=True)]
+            made = emit(b, *known, *values)
+            return context.get_dummy_value() if result == types.void else _packed(context, b, result, made)
 
-    @op(floats(count))
-    def fill(b):
-        return [f32(value)] * count
+        return result(*kinds), codegen
 
-    return fill
-
-
-def part(first: int, count: int) -> Any:
-    """some(values) -> `count` float32 of them, from `first` on."""
-
-    @op(floats(count))
-    def some(b, values):
-        return values[first : first + count]
-
-    return some
+    names = ["typingctx", *list(inspect.signature(emit).parameters)[1 + len(known) :]]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    typed.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+    typed.__name__ = typed.__qualname__ = emit.__name__
+    return intrinsic(typed)
 
 
-def zero_words(count: int) -> Any:
-    @op(words(count))
-    def fill(b):
-        return [i32(0)] * count
-
-    return fill
+@op(lambda count, value: floats(count))
+def constant(b, count, value):
+    """`count` float32."""
+    return [f32(value)] * count
 
 
-def store_shared(count: int) -> Any:
-    """store(array, index, tile): `count` consecutive float32; index a multiple of 4."""
+@op(lambda first, count: floats(count))
+def part(b, first, count, values):
+    """`count` float32 of them, from `first` on."""
+    return values[first : first + count]
 
-    @op(types.void)
-    def store(b, array, index, tile):
-        store_floats(b, at_float(b, array, index), tile)
 
-    return store
+@op(lambda count: words(count))
+def zero_words(b, count):
+    return [i32(0)] * count
+
+
+@op(lambda count: types.void)
+def store_shared(b, count, array, index, tile):
+    """`count` consecutive float32; index a multiple of 4."""
+    store_floats(b, at_float(b, array, index), tile)
 
 
 def sync_warp(b: Any) -> None:

@@ -95,78 +95,54 @@ def _start(b: Any, shape: Shape, shared: Any, factors: Any, sums: Any, half: int
     return _run(b, text + "}", constraints, scores + made, [*acc, *weights, *described])
 
 
-def start_scores(shape: Shape) -> Any:
-    """start(shared, query, key) -> scores, in fragments, nobody's before a wait. Indices of the two tiles."""
-
-    @op(floats(shape.tile_keys // 2))
-    def start(b, shared, query, key):
-        return _start(b, shape, shared, (query, key), ())
-
-    return start
+@op(lambda shape: floats(shape.tile_keys // 2))
+def start_scores(b, shape, shared, query, key):
+    """Scores, in fragments, nobody's before a wait. Indices of the two tiles."""
+    return _start(b, shape, shared, (query, key), ())
 
 
-def start_sums(shape: Shape, half: int = 0) -> Any:
-    """start(shared, weights, acc, value) -> weights times values, nobody's before a wait.
+@op(lambda shape, half=0: floats(shape.sum_dims // 2))
+def start_sums(b, shape, half, shared, weights, acc, value):
+    """Weights times values, nobody's before a wait.
 
     Added to acc where sums stay in the tensor cores' registers. `half`: which `sum_dims` of the values.
     """
-
-    @op(floats(shape.sum_dims // 2))
-    def start(b, shared, weights, acc, value):
-        return _start(b, shape, shared, (), (weights, acc, value), half)
-
-    return start
+    return _start(b, shape, shared, (), (weights, acc, value), half)
 
 
-def start_both(shape: Shape) -> Any:
-    """start(shared, query, key, weights, acc, value) -> scores and sums, as two groups: scores are done first."""
-
-    @op(floats(shape.tile_keys // 2 + shape.sum_dims // 2))
-    def start(b, shared, query, key, weights, acc, value):
-        return _start(b, shape, shared, (query, key), (weights, acc, value))
-
-    return start
+@op(lambda shape: floats(shape.tile_keys // 2 + shape.sum_dims // 2))
+def start_both(b, shape, shared, query, key, weights, acc, value):
+    """Scores and sums, as two groups: scores are done first."""
+    return _start(b, shape, shared, (query, key), (weights, acc, value))
 
 
-def wait(count: int, pending: int) -> Any:
-    """there(values) -> the same, when all but the last `pending` groups of products are done."""
-
-    @op(floats(count))
-    def there(b, values):
-        same = ["=f"] * count + [str(i) for i in range(count)]
-        return _run(b, f"wgmma.wait_group.sync.aligned {pending};", same, count, values)
-
-    return there
+@op(lambda count, pending: floats(count))
+def wait(b, count, pending, values):
+    """The same, when all but the last `pending` groups of products are done."""
+    same = ["=f"] * count + [str(i) for i in range(count)]
+    return _run(b, f"wgmma.wait_group.sync.aligned {pending};", same, count, values)
 
 
-def by_rows(count: int) -> Any:
-    """ordered(scores): from fragments to row by row."""
-
-    @op(floats(count))
-    def ordered(b, scores):
-        return [score for row in range(2) for i, score in enumerate(scores) if i >> 1 & 1 == row]
-
-    return ordered
+@op(lambda count: floats(count))
+def by_rows(b, count, scores):
+    """From fragments to row by row."""
+    return [score for row in range(2) for i, score in enumerate(scores) if i >> 1 & 1 == row]
 
 
-def pack(shape: Shape) -> Any:
-    """packed(weights) -> A fragments of each 16 keys, part by part. Volatile: not before the wait for the last ones."""
+@op(lambda shape: words(shape.tile_keys // 4 * shape.parts))
+def pack(b, shape, weights):
+    """A fragments of each 16 keys, part by part. Volatile: not before the wait for the last ones."""
     half = shape.tile_keys // 4
     text = f"cvt.rn.{shape.kind}x2.f32 $0, $2, $1;"
-
-    @op(words(half * shape.parts))
-    def packed(b, weights):
-        parts: list[list[Any]] = [[] for _ in range(shape.parts)]
-        for i in range(0, len(weights), 2):
-            rest = list(weights[i : i + 2])
-            for number, part in enumerate(parts):
-                if number:
-                    rest = [b.fsub(x, y) for x, y in zip(rest, HALF.floats(b, parts[number - 1][-1:]))]
-                part.append(asm(b, text, "=r,f,f", I32, rest))
-        fragments = [(step, i, row) for step in range(half // 4) for i in range(2) for row in range(2)]
-        return [part[half // 2 * row + 2 * step + i] for part in parts for step, i, row in fragments]
-
-    return packed
+    parts: list[list[Any]] = [[] for _ in range(shape.parts)]
+    for i in range(0, len(weights), 2):
+        rest = list(weights[i : i + 2])
+        for number, part in enumerate(parts):
+            if number:
+                rest = [b.fsub(x, y) for x, y in zip(rest, HALF.floats(b, parts[number - 1][-1:]))]
+            part.append(asm(b, text, "=r,f,f", I32, rest))
+    fragments = [(step, i, row) for step in range(half // 4) for i in range(2) for row in range(2)]
+    return [part[half // 2 * row + 2 * step + i] for part in parts for step, i, row in fragments]
 
 
 # --- barriers, copies, registers ----------------------------------------------------------------------
@@ -210,25 +186,18 @@ def open_map(b, tensor_map):
     asm(b, "fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}", VOID, [tensor_map])
 
 
-def copy_tile(slabs: int, rows: int) -> Any:
-    """copy(shared, index, tensor_map, row, head, batch, barrier): `rows` rows from that on, zeros behind the last."""
-
-    @op(types.void)
-    def copy(b, shared, index, tensor_map, row, head, batch, barrier):
-        target, counts = at_float(b, shared, index), at_float(b, shared, barrier)
-        for slab in range(slabs):
-            text = (
-                "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                f"[$0+{slab * SLAB_ROW * rows}], [$1, {{{SLAB_DIMS * slab}, $2, $3, $4}}], [$5];"
-            )
-            asm(b, text, "r,l,r,r,r,r,~{memory}", VOID, [target, tensor_map, row, head, batch, counts])
-
-    return copy
+@op(lambda slabs, rows: types.void)
+def copy_tile(b, slabs, rows, shared, index, tensor_map, row, head, batch, barrier):
+    """`rows` rows from that on, zeros behind the last."""
+    target, counts = at_float(b, shared, index), at_float(b, shared, barrier)
+    for slab in range(slabs):
+        text = (
+            "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+            f"[$0+{slab * SLAB_ROW * rows}], [$1, {{{SLAB_DIMS * slab}, $2, $3, $4}}], [$5];"
+        )
+        asm(b, text, "r,l,r,r,r,r,~{memory}", VOID, [target, tensor_map, row, head, batch, counts])
 
 
-def set_registers(how: str, count: int) -> Any:
-    @op(types.void)
-    def change(b):
-        asm(b, f"setmaxnreg.{how}.sync.aligned.u32 {count};", "~{memory}", VOID, [])
-
-    return change
+@op(lambda how, count: types.void)
+def set_registers(b, how, count):
+    asm(b, f"setmaxnreg.{how}.sync.aligned.u32 {count};", "~{memory}", VOID, [])

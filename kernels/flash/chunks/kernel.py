@@ -60,42 +60,34 @@ def _inside(b: Any, row: Any, offset: int, rows: int, step: int) -> Any:
     return contextlib.nullcontext() if whole else b.if_then(b.icmp_signed("<", row, i32(rows - offset)))
 
 
-def copy_tile(shape: ChunkShape, pitch: int) -> Any:
-    """copy(shared, index, pointer, first, last, row_pitch, columns, row, chunk): a thread's chunks of a tile of keys.
+@op(lambda shape, pitch: types.void)
+def copy_tile(b, shape, pitch, shared, index, pointer, first, last, row_pitch, columns, row, chunk):
+    """A thread's chunks of a tile of keys.
 
     Rows first + row, and every row_step-th, to rows `pitch` floats apart from float `index` on; zeros behind `last`.
     """
     step, rows = shape.row_step, shape.batch
-
-    @op(types.void)
-    def copy(b, shared, index, pointer, first, last, row_pitch, columns, row, chunk):
-        target = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2)))))
-        wide = b.zext(b.shl(row_pitch, i32(2)), I64)
-        for offset in range(0, rows, step):
-            with _inside(b, row, offset, rows, step):
-                place = b.add(first, b.add(row, i32(offset)))
-                source = b.add(pointer, b.mul(b.zext(place, I64), wide))
-                _copy(b, target, 4 * pitch * offset, source, columns, b.icmp_signed("<=", place, last))
-
-    return copy
+    target = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2)))))
+    wide = b.zext(b.shl(row_pitch, i32(2)), I64)
+    for offset in range(0, rows, step):
+        with _inside(b, row, offset, rows, step):
+            place = b.add(first, b.add(row, i32(offset)))
+            source = b.add(pointer, b.mul(b.zext(place, I64), wide))
+            _copy(b, target, 4 * pitch * offset, source, columns, b.icmp_signed("<=", place, last))
 
 
-def rotate_tile(shape: ChunkShape) -> Any:
-    """turn(shared, index, state, rotation, batch, first, last, row, chunk): a thread's chunks of a tile, in place."""
+@op(lambda shape: types.void)
+def rotate_tile(b, shape, shared, index, state, rotation, batch, first, last, row, chunk):
+    """A thread's chunks of a tile, in place."""
     step, rows, pitch, pairs = shape.row_step, shape.batch, shape.key_pitch, pairs_of(shape, 1)
-
-    @op(types.void)
-    def turn(b, shared, index, state, rotation, batch, first, last, row, chunk):
-        address = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2)))))
-        for number, offset in enumerate(range(0, rows, step)):
-            if number % SEEDED_KEYS == 0:
-                place = b.add(first, b.add(row, i32(offset)))
-                turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), step)
-            by, at = next(turned), 4 * pitch * offset
-            with _inside(b, row, offset, rows, step):
-                store_floats(b, address, rotate(b, load_floats(b, address, 4, at), by, pairs), at)
-
-    return turn
+    address = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2)))))
+    for number, offset in enumerate(range(0, rows, step)):
+        if number % SEEDED_KEYS == 0:
+            place = b.add(first, b.add(row, i32(offset)))
+            turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), step)
+        by, at = next(turned), 4 * pitch * offset
+        with _inside(b, row, offset, rows, step):
+            store_floats(b, address, rotate(b, load_floats(b, address, 4, at), by, pairs), at)
 
 
 def stage_queries(shape: ChunkShape) -> tuple[Any, Any]:

@@ -32,48 +32,37 @@ MOST_SCORE = 2.0**22  # of what scores may be: where the row max is rounded by 1
 LEAST_SCALE = 2.0**-120  # of scores: times -inf, a scale of 0 would be NaN
 
 
-def add_sums(count: int) -> Any:
-    @op(floats(count))
-    def added(b, acc, factors, sums):
-        return [b.fma(x, factors[i >> 1 & 1], y) for i, (x, y) in enumerate(zip(acc, sums))]
-
-    return added
+@op(lambda count: floats(count))
+def add_sums(b, count, acc, factors, sums):
+    return [b.fma(x, factors[i >> 1 & 1], y) for i, (x, y) in enumerate(zip(acc, sums))]
 
 
-def join(shape: Prompt32Shape) -> Any:
-    """joined(first, second) -> sums of all dims: of the first `sum_dims`, and of others where there are any."""
-
-    @op(floats(shape.dims // 2))
-    def joined(b, first, second):
-        return [*first, *second][: shape.dims // 2]
-
-    return joined
+@op(lambda shape: floats(shape.dims // 2))
+def join(b, shape, first, second):
+    """Sums of all dims: of the first `sum_dims`, and of others where there are any."""
+    return [*first, *second][: shape.dims // 2]
 
 
-def softmax(each: int) -> Any:
-    """weighed(scores, row_max, row_sum, own, k_scale, v_scale) -> weights, row sums, factors, row max: one tuple.
+@op(lambda each: floats(2 * each + 6))
+def softmax(b, each, scores, row_max, row_sum, own, k_scale, v_scale):
+    """Weights, row sums, factors, row max: one tuple.
 
     As `softmax.step` for two rows, whose scales are `own`. Weights have the scale of values, and 2^WEIGHT_TOP.
     """
-
-    @op(floats(2 * each + 6))
-    def weighed(b, scores, row_max, row_sum, own, k_scale, v_scale):
-        exponent = b.sitofp(b.sub(b.lshr(b.bitcast(v_scale, I32), i32(23)), i32(127)), FLOAT)
-        less = b.bitcast(b.sub(i32(254 << 23), b.bitcast(v_scale, I32)), FLOAT)  # 1 / v_scale, a power of two
-        weights, sums, factors, tops = [], [], [], []
-        for row in range(2):
-            scale = maximum(b, b.fmul(own[row], k_scale), f32(LEAST_SCALE))
-            of_row = scores[each * row : each * (row + 1)]
-            top = row_top(b, of_row, QUAD)
-            tops.append(maximum(b, row_max[row], b.fma(top, scale, exponent)))
-            shift = b.fsub(b.fadd(exponent, f32(WEIGHT_TOP)), tops[row])
-            made = [exp2(b, b.fma(score, scale, shift)) for score in of_row]
-            factors.append(exp2(b, b.fsub(row_max[row], tops[row])))
-            sums.append(b.fma(row_total(b, made), less, b.fmul(row_sum[row], factors[row])))
-            weights += made
-        return [*weights, *sums, *factors, *tops]
-
-    return weighed
+    exponent = b.sitofp(b.sub(b.lshr(b.bitcast(v_scale, I32), i32(23)), i32(127)), FLOAT)
+    less = b.bitcast(b.sub(i32(254 << 23), b.bitcast(v_scale, I32)), FLOAT)  # 1 / v_scale, a power of two
+    weights, sums, factors, tops = [], [], [], []
+    for row in range(2):
+        scale = maximum(b, b.fmul(own[row], k_scale), f32(LEAST_SCALE))
+        of_row = scores[each * row : each * (row + 1)]
+        top = row_top(b, of_row, QUAD)
+        tops.append(maximum(b, row_max[row], b.fma(top, scale, exponent)))
+        shift = b.fsub(b.fadd(exponent, f32(WEIGHT_TOP)), tops[row])
+        made = [exp2(b, b.fma(score, scale, shift)) for score in of_row]
+        factors.append(exp2(b, b.fsub(row_max[row], tops[row])))
+        sums.append(b.fma(row_total(b, made), less, b.fmul(row_sum[row], factors[row])))
+        weights += made
+    return [*weights, *sums, *factors, *tops]
 
 
 @op(floats(2))

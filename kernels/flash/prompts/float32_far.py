@@ -93,61 +93,53 @@ def store_rows(shape: Prompt32Shape) -> Any:
     return rows_written(half_of(0), half_of(1))
 
 
-def stage(shape: Prompt32Shape, pitch: int, by_dim: bool) -> Any:
-    """store(shared, index, row, chunk, parts, source, inside, scale, factor): four dims of a row as float32, or zeros.
+@op(lambda shape, pitch, by_dim: types.void)
+def stage(b, shape, pitch, by_dim, shared, index, row, chunk, parts, source, inside, scale, factor):
+    """Four dims of a row as float32, or zeros.
 
     parts: of all rows; `source` is the row there. By dim, a column is where `tf32.accumulate` and the output of
     wgmma have the same dim: 8 j + n of 32 at 4 n + j.
     """
     dims = shape.dims
+    at = b.add(parts, b.mul(b.sext(source, I64), I64(4 * dims)))
+    whole, halves = (b.add(at, b.zext(b.shl(chunk, i32(size)), I64)) for size in (4, 3))
+    kept = as_floats(b, load_words(b, "ld.global", whole, 4))
 
-    @op(types.void)
-    def store(b, shared, index, row, chunk, parts, source, inside, scale, factor):
-        at = b.add(parts, b.mul(b.sext(source, I64), I64(4 * dims)))
-        whole, halves = (b.add(at, b.zext(b.shl(chunk, i32(size)), I64)) for size in (4, 3))
-        kept = as_floats(b, load_words(b, "ld.global", whole, 4))
+    def joined() -> list[Any]:
+        high, low = (HALF.floats(b, load_words(b, "ld.global", halves, 2, 2 * dims * i)) for i in range(2))
+        return [b.fmul(b.fadd(x, y), scale) for x, y in zip(high, low)]
 
-        def joined() -> list[Any]:
-            high, low = (HALF.floats(b, load_words(b, "ld.global", halves, 2, 2 * dims * i)) for i in range(2))
-            return [b.fmul(b.fadd(x, y), scale) for x, y in zip(high, low)]
-
-        x = where(b, b.fcmp_ordered("<", scale, f32(math.inf)), joined, kept)
-        x = [b.select(b.icmp_signed("!=", inside, i32(0)), b.fmul(value, factor), f32(0.0)) for value in x]
-        column = b.shl(chunk, i32(2))
-        if by_dim:
-            of_eight, first = b.and_(b.lshr(chunk, i32(1)), i32(3)), b.and_(b.shl(chunk, i32(4)), i32(16))
-            column = b.add(b.and_(column, i32(-32)), b.add(first, of_eight))
-        target = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), column)))
-        if by_dim:
-            for i, word in enumerate(as_words(b, x)):
-                store_words(b, "st.shared", target, [word], 16 * i)
-        else:
-            store_floats(b, target, x)
-
-    return store
+    x = where(b, b.fcmp_ordered("<", scale, f32(math.inf)), joined, kept)
+    x = [b.select(b.icmp_signed("!=", inside, i32(0)), b.fmul(value, factor), f32(0.0)) for value in x]
+    column = b.shl(chunk, i32(2))
+    if by_dim:
+        of_eight, first = b.and_(b.lshr(chunk, i32(1)), i32(3)), b.and_(b.shl(chunk, i32(4)), i32(16))
+        column = b.add(b.and_(column, i32(-32)), b.add(first, of_eight))
+    target = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), column)))
+    if by_dim:
+        for i, word in enumerate(as_words(b, x)):
+            store_words(b, "st.shared", target, [word], 16 * i)
+    else:
+        store_floats(b, target, x)
 
 
-def far_softmax(each: int, size: int) -> Any:
-    """weighed(scores, row_max, row_sum, acc, keys) -> weights, row max, row sum and acc of two rows.
+@op(lambda each, size: types.Tuple([floats(count) for count in (2 * each, 2, 2, size)]))
+def far_softmax(b, each, size, scores, row_max, row_sum, acc, keys):
+    """Weights, row max, row sum and acc of two rows.
 
     Scores are natural, as in base 2 the largest would overflow. Weights of all `keys` add up to at most 1, so that no
     sum of weights times values overflows.
     """
-
-    @op(types.Tuple((floats(2 * each), floats(2), floats(2), floats(size))))
-    def weighed(b, scores, row_max, row_sum, acc, keys):
-        ceiling = b.sitofp(b.sub(b.ctlz(b.sub(keys, i32(1)), ir.Constant(ir.IntType(1), 0)), i32(32)), FLOAT)
-        weights, tops, sums, factors = [], [], [], []
-        for row in range(2):
-            of_row = scores[each * row : each * (row + 1)]
-            tops.append(maximum(b, row_max[row], row_top(b, of_row, QUAD)))
-            made = [exp2(b, b.fma(b.fsub(score, tops[row]), f32(LOG2_E), ceiling)) for score in of_row]
-            factors.append(exp2(b, b.fmul(b.fsub(row_max[row], tops[row]), f32(LOG2_E))))
-            sums.append(functools.reduce(b.fadd, made, b.fmul(row_sum[row], factors[row])))
-            weights += made
-        return weights, tops, sums, scaled_rows(b, acc, factors)
-
-    return weighed
+    ceiling = b.sitofp(b.sub(b.ctlz(b.sub(keys, i32(1)), ir.Constant(ir.IntType(1), 0)), i32(32)), FLOAT)
+    weights, tops, sums, factors = [], [], [], []
+    for row in range(2):
+        of_row = scores[each * row : each * (row + 1)]
+        tops.append(maximum(b, row_max[row], row_top(b, of_row, QUAD)))
+        made = [exp2(b, b.fma(b.fsub(score, tops[row]), f32(LOG2_E), ceiling)) for score in of_row]
+        factors.append(exp2(b, b.fmul(b.fsub(row_max[row], tops[row]), f32(LOG2_E))))
+        sums.append(functools.reduce(b.fadd, made, b.fmul(row_sum[row], factors[row])))
+        weights += made
+    return weights, tops, sums, scaled_rows(b, acc, factors)
 
 
 def attend_far(shape: Prompt32Shape) -> Any:

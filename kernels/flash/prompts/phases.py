@@ -164,28 +164,24 @@ def places(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[
     return [(starts[n % period], SLAB_ROW * step * (n - n % period)) for n in range(ROW_STEPS)]
 
 
-def copy_rows(shape: PromptShape) -> Any:
-    """copy(shared, index, pointer, first, end, pitch, columns, row, chunk): a thread's chunks of a tile, with cp.async.
+@op(lambda shape: types.void)
+def copy_rows(b, shape, shared, index, pointer, first, end, pitch, columns, row, chunk):
+    """A thread's chunks of a tile, with cp.async.
 
     Rows first + row, and every row_step-th; those from `end` on become zeros. `pitch` in elements; `columns` are those
     of one chunk.
     """
     step = shape.row_step
-
-    @op(types.void)
-    def copy(b, shared, index, pointer, first, end, pitch, columns, row, chunk):
-        targets = places(b, shape, at_float(b, shared, index), row, chunk)
-        place_ = b.add(first, row)
-        pitch = b.mul(b.zext(pitch, I64), I64(shape.element.size))
-        source = b.add(pointer, b.mul(b.sext(place_, I64), pitch))
-        further = b.mul(pitch, I64(step))
-        for number, (target, offset) in enumerate(targets):
-            inside = b.icmp_signed("<", b.add(place_, i32(step * number)), end)
-            used = b.select(inside, i32(16), i32(0))
-            copy_async(b, target, offset, b.add(source, b.zext(columns[0], I64)), used)
-            source = b.add(source, further)
-
-    return copy
+    targets = places(b, shape, at_float(b, shared, index), row, chunk)
+    place_ = b.add(first, row)
+    pitch = b.mul(b.zext(pitch, I64), I64(shape.element.size))
+    source = b.add(pointer, b.mul(b.sext(place_, I64), pitch))
+    further = b.mul(pitch, I64(step))
+    for number, (target, offset) in enumerate(targets):
+        inside = b.icmp_signed("<", b.add(place_, i32(step * number)), end)
+        used = b.select(inside, i32(16), i32(0))
+        copy_async(b, target, offset, b.add(source, b.zext(columns[0], I64)), used)
+        source = b.add(source, further)
 
 
 @op(types.void)
@@ -193,14 +189,10 @@ def commit(b):
     asm(b, "cp.async.commit_group;", "~{memory}", VOID, [])
 
 
-def wait_groups(pending: int) -> Any:
-    """wait(): until all but the last `pending` groups of this thread's copies are there."""
-
-    @op(types.void)
-    def wait(b):
-        asm(b, f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
-
-    return wait
+@op(lambda pending: types.void)
+def wait_groups(b, pending):
+    """Until all but the last `pending` groups of this thread's copies are there."""
+    asm(b, f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
 
 
 def rows_written(put_first: Any, put_second: Any) -> Any:
