@@ -23,7 +23,6 @@ from .tiles import (
     as_words,
     at_float,
     floats,
-    i32,
     load_words,
     op,
     store_words,
@@ -47,15 +46,15 @@ def add_splits(b, state, part, totals, first, row, rows, dim, hdim, splits):
     """Add splits first, first + SHARES, ...: at most `IN_FLIGHT`, all asked for at once."""
     parts = []
     for number in range(IN_FLIGHT):
-        split = b.add(first, i32(SHARES * number))
-        at = b.add(b.mul(b.zext(split, I64), b.zext(rows, I64)), b.zext(row, I64))
-        place = b.add(b.mul(at, b.zext(hdim, I64)), b.zext(dim, I64))
+        split = first + SHARES * number
+        at = b.zext(split, I64) * b.zext(rows, I64) + b.zext(row, I64)
+        place = at * b.zext(hdim, I64) + b.zext(dim, I64)
 
         def loaded(at: Any = at, place: Any = place) -> list[Any]:
-            out = load_words(b, "ld.global", b.add(part, b.shl(place, I64(2))), 4)
-            return as_floats(b, out + load_words(b, "ld.global", b.add(totals, b.shl(at, I64(3))), 2))
+            out = load_words(b, "ld.global", part + (place << 2), 4)
+            return as_floats(b, out + load_words(b, "ld.global", totals + (at << 3), 2))
 
-        parts.append(where(b, b.icmp_signed("<", split, splits), loaded, no_keys()))
+        parts.append(where(b, split < splits, loaded, no_keys()))
     return merged(b, state, parts)
 
 

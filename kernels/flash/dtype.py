@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from .tiles import BYTES, FLOAT, I32, as_floats, as_words, asm, i32, pure
+from .tiles import BYTES, FLOAT, I32, as_floats, as_words, asm, pure
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Dtype:
         if not self.ptx:
             return as_floats(b, registers)
         if self.ptx == "bf16":
-            halves = [(b.shl(word, i32(16)), b.and_(word, i32(0xFFFF0000))) for word in registers]
+            halves = [(word << 16, word & 0xFFFF0000) for word in registers]
             return as_floats(b, [half for pair in halves for half in pair])
         text = "{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $2; cvt.f32.f16 $0, lo; cvt.f32.f16 $1, hi; }"
         kind = ir.LiteralStructType([FLOAT, FLOAT])

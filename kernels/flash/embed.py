@@ -37,32 +37,32 @@ def rotate(b: Any, x: Sequence[Any], turn: Sequence[Any], pairs: Sequence[tuple[
         cos, sin = turn[2 * number : 2 * number + 2]
         if mark.enabled():
             asm(b, "mark.rotation;", "", VOID, [])
-        y[low] = b.fma(x[low], cos, negate(b, b.fmul(x[high], sin)))
-        y[high] = b.fma(x[low], sin, b.fmul(x[high], cos))
+        y[low] = b.fma(x[low], cos, negate(b, x[high] * sin))
+        y[high] = b.fma(x[low], sin, x[high] * cos)
     return y
 
 
 def sincospi(b: Any, position: Any, rate: Any, rest: Any) -> tuple[Any, Any]:
     """(sin, cos) of pi position (rate + rest), as `device.angle.sincospi`."""
     rounded = b.fma(position, rate, f32(ROUND))
-    x = b.fma(position, rate, b.fsub(f32(ROUND), rounded))
+    x = b.fma(position, rate, ROUND - rounded)
     x = b.fma(position, rest, x)
-    square = b.fmul(x, x)
+    square = x * x
     sin, cos = f32(SIN_PI[-1]), f32(COS_PI[-1])
     for factor in SIN_PI[-2::-1]:
         sin = b.fma(sin, square, f32(factor))
     for factor in COS_PI[-2::-1]:
         cos = b.fma(cos, square, f32(factor))
-    sign = b.shl(b.bitcast(rounded, I32), i32(31))
-    signed = [b.bitcast(b.xor(b.bitcast(each, I32), sign), FLOAT) for each in (b.fmul(sin, x), cos)]
+    sign = b.bitcast(rounded, I32) << 31
+    signed = [b.bitcast(b.bitcast(each, I32) ^ sign, FLOAT) for each in (sin * x, cos)]
     return signed[0], signed[1]
 
 
 def quick_sincospi(b: Any, position: Any, rate: Any, rest: Any) -> tuple[Any, Any]:
     """`sincospi` with an error of up to 1e-6."""
     rounded = b.fma(position, rate, f32(2 * ROUND))
-    x = b.fma(position, rate, b.fsub(f32(2 * ROUND), rounded))
-    x = b.fmul(b.fma(position, rest, x), f32(math.pi))
+    x = b.fma(position, rate, 2 * ROUND - rounded)
+    x = b.fma(position, rest, x) * math.pi
     sin, cos = (pure(b, f"{f}.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, x) for f in ("sin", "cos"))
     return sin, cos
 
@@ -106,7 +106,7 @@ def begin(b, shape, chunks, steps, rotation, chunk):
     starts = [part * shape.dims + number * shape.lanes * vector for part in range(2) for number in range(chunks)]
     if shape.embedding not in ("rates", "positions"):
         return [f32(0.0)] * size
-    address = b.add(Rotation(*rotation).rates, b.zext(b.mul(chunk, i32(4 * vector)), I64))
+    address = Rotation(*rotation).rates + b.zext(chunk * (4 * vector), I64)
     offsets = [4 * (start + i) for start in starts[: size // vector] for i in range(0, vector, 4)]
     return as_floats(b, [word for at in offsets for word in load_words(b, "ld.global.nc", address, 4, at)])
 
@@ -132,9 +132,9 @@ def turns(
     while True:
         position = smaller(b, place, last)
         if shape.embedding in ("positions", "placed_tables"):
-            position = b.select(b.icmp_signed("<", position, i32(0)), i32(0), position)  # of a query that sees no key
-            index = b.add(b.sext(position, I64), b.mul(b.sext(batch, I64), b.sext(given.batch, I64)))
-            address = b.add(given.positions, b.shl(index, I64(2)))
+            position = b.select(position < 0, i32(0), position)  # of a query that sees no key
+            index = b.sext(position, I64) + b.sext(batch, I64) * b.sext(given.batch, I64)
+            address = given.positions + (index << 2)
             (position,) = load_words(b, "ld.global.nc", address, 1)
         if shape.embedding == "positions":
             inside = b.icmp_unsigned("<", position, i32(MOST_POSITIONS))
@@ -142,23 +142,23 @@ def turns(
             yield [b.select(inside, value, f32(float("nan"))) for value in made]
         else:
             yield _table_rows(shape, b, given, position, chunk, chunks)
-        place = b.add(place, i32(stride))
+        place = place + stride
 
 
 def _table_rows(shape: Shape, b: Any, given: Rotation, position: Any, chunk: Any, chunks: int) -> list[Any]:
     half = shape.element.vector // 2
     inside = b.icmp_unsigned("<", position, given.rows)
-    row = b.mul(b.sext(b.select(inside, position, i32(0)), I64), b.sext(given.pitch, I64))
+    row = b.sext(b.select(inside, position, i32(0)), I64) * b.sext(given.pitch, I64)
     pairs = b.ashr(given.rotary_dim, i32(1))
     made = []
     for number in range(chunks):
-        first = b.mul(b.add(chunk, i32(shape.lanes * number)), i32(half))
+        first = (chunk + shape.lanes * number) * half
         for i in range(half):
-            pair = b.add(first, i32(i))
-            rotated = b.icmp_signed("<", pair, pairs)
-            offset = b.shl(b.add(row, b.sext(b.select(rotated, pair, i32(0)), I64)), I64(2))
+            pair = first + i
+            rotated = pair < pairs
+            offset = row + b.sext(b.select(rotated, pair, i32(0)), I64) << 2
             for table, still in ((given.cos, 1.0), (given.sin, 0.0)):
-                (value,) = as_floats(b, load_words(b, "ld.global.nc", b.add(table, offset), 1))
+                (value,) = as_floats(b, load_words(b, "ld.global.nc", table + offset, 1))
                 value = b.select(inside, value, f32(float("nan")))
                 made.append(b.select(rotated, value, f32(still)))
     return made

@@ -18,7 +18,6 @@ from .tiles import (
     exp2,
     f32,
     floats,
-    i32,
     load_words,
     maximum,
     negate,
@@ -44,8 +43,8 @@ def exact_inverse(b: Any, total: Any) -> Any:
 def store_quad(b, element, pointer, index, state):
     """put(pointer, index, (four outputs, row max, row sum)): divided, rounded; 0 without keys."""
     by = exact_inverse(b, state[5])
-    address = b.add(pointer, b.mul(b.sext(index, I64), I64(element.size)))
-    store_words(b, "st.global", address, element.words(b, [b.fmul(x, by) for x in state[:4]]))
+    address = pointer + b.sext(index, I64) * element.size
+    store_words(b, "st.global", address, element.words(b, [x * by for x in state[:4]]))
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -61,27 +60,27 @@ def out_row(tensors, sizes, batch, head, row):
 def store_part(b, workspace, place, row, first, state):
     """For `combine`: four outputs at element `place`, and with `first` the statistics of the row."""
     part, totals = workspace
-    store_words(b, "st.global", b.add(part, b.shl(b.zext(place, I64), I64(2))), as_words(b, state[:4]))
+    store_words(b, "st.global", part + (b.zext(place, I64) << 2), as_words(b, state[:4]))
     with b.if_then(first):
-        store_words(b, "st.global", b.add(totals, b.shl(b.zext(row, I64), I64(3))), as_words(b, state[4:]))
+        store_words(b, "st.global", totals + (b.zext(row, I64) << 3), as_words(b, state[4:]))
 
 
 @op(lambda shape: types.void)
 def store_statistics(b, shape, shared, index, g, values):
     """That of row g of each set of 8, where the shape has that row."""
     for number, value in enumerate(as_words(b, values)):
-        row = b.add(g, i32(8 * number))
-        with b.if_then(b.icmp_signed("<", row, i32(shape.rows))):
-            store_words(b, "st.shared", b.add(shared, b.shl(b.add(index, row), i32(2))), [value])
+        row = g + 8 * number
+        with b.if_then(row < shape.rows):
+            store_words(b, "st.shared", shared + (index + row << 2), [value])
 
 
 def merged(b: Any, state: Sequence[Any], parts: Sequence[Sequence[Any]]) -> list[Any]:
     """A partial result (four outputs, row max, row sum) with others of its row added."""
     highest = functools.reduce(lambda x, y: maximum(b, x, y), [part[4] for part in parts], state[4])
-    factor = exp2(b, b.fsub(state[4], highest))
-    out = [b.fmul(x, factor) for x in (*state[:4], state[5])]
+    factor = exp2(b, state[4] - highest)
+    out = [x * factor for x in (*state[:4], state[5])]
     for part in parts:
-        factor = exp2(b, b.fsub(part[4], highest))
+        factor = exp2(b, part[4] - highest)
         out = [b.fma(x, factor, y) for x, y in zip((*part[:4], part[5]), out)]
     return [*out[:4], highest, out[4]]
 
@@ -100,8 +99,8 @@ def finish(shape: DecodeShape) -> Any:
 
     @op(floats(6))
     def of_warps(b, shared, row, dim):
-        row_at = b.add(shared, b.shl(row, i32(2)))
-        sums = b.add(shared, b.shl(b.add(b.mul(row, i32(pitch)), dim), i32(2)))
+        row_at = shared + (row << 2)
+        sums = shared + (row * pitch + dim << 2)
         parts = []
         for warp in range(shape.warps):
             part = load_words(b, "ld.shared", sums, 4, 4 * (at["sums"] + warp * rows * pitch))

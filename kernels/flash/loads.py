@@ -17,16 +17,16 @@ def columns(b, shape, chunks, lanes, half_split, chunk, rotary_dim):
     vector, size = shape.element.vector, shape.element.size
     offsets = []
     for number in range(chunks):
-        dim = b.mul(b.add(chunk, i32(lanes * number)), i32(vector))
+        dim = (chunk + lanes * number) * vector
         if shape.dims != shape.hdim:
-            dim = b.select(b.icmp_signed("<", dim, i32(shape.hdim)), dim, i32(0))
+            dim = b.select(dim < shape.hdim, dim, i32(0))
         if half_split:
-            rotated = b.icmp_signed("<", dim, rotary_dim)
+            rotated = dim < rotary_dim
             low = b.select(rotated, b.ashr(dim, i32(1)), dim)
-            high = b.add(low, b.select(rotated, b.ashr(rotary_dim, i32(1)), i32(vector // 2)))
-            offsets += [b.mul(low, i32(size)), b.mul(high, i32(size))]
+            high = low + b.select(rotated, b.ashr(rotary_dim, i32(1)), i32(vector // 2))
+            offsets += [low * size, high * size]
         else:
-            offsets.append(b.mul(dim, i32(size)))
+            offsets.append(dim * size)
     return offsets
 
 
@@ -37,14 +37,14 @@ def load_rows(b, rows, chunks, pieces, size, how, pointer, first, last, pitch, c
     `pitch` in elements of `size` bytes; a chunk has 1 or 2 pieces.
     """
     each = BYTES // 4 // pieces
-    pitch = b.zext(b.mul(pitch, i32(size)), I64)
+    pitch = b.zext(pitch * size, I64)
     wide = [b.zext(column, I64) for column in columns]
     loaded = []
     for row in rows:
         place = smaller(b, b.add(first, i32(row), flags=("nsw",)), last)
-        address = b.add(pointer, b.mul(b.zext(place, I64), pitch))
+        address = pointer + b.zext(place, I64) * pitch
         for column in wide:
-            loaded += load_words(b, how, b.add(address, column), each)
+            loaded += load_words(b, how, address + column, each)
     return loaded
 
 
@@ -58,7 +58,7 @@ def copy_async(b: Any, target: Any, offset: int, source: Any, used: Any, size: i
 @op(lambda rows, chunks: words(len(rows) * chunks * 4))
 def zero_behind(b, rows, chunks, loaded, first, last):
     """Words of `load_rows`, 0 in rows behind `last`, as 0 times infinity is NaN."""
-    inside = [b.icmp_signed("<=", b.add(first, i32(row)), last) for row in rows]
+    inside = [first + row <= last for row in rows]
     return [b.select(inside[i // (4 * chunks)], word, i32(0)) for i, word in enumerate(loaded)]
 
 
@@ -66,5 +66,5 @@ def beyond(shape: Shape, b: Any, chunk: Any, number: int) -> Any:
     """Whether a lane's chunk lies behind hdim; None where none does."""
     if shape.dims == shape.hdim:
         return None
-    dim = b.mul(b.add(chunk, i32(shape.lanes * number)), i32(shape.element.vector))
-    return b.icmp_signed(">=", dim, i32(shape.hdim))
+    dim = (chunk + shape.lanes * number) * shape.element.vector
+    return dim >= shape.hdim

@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import types
 
-from .tiles import any_lane, exp2, f32, floats, maximum, negate, op, part, shuffle, where
+from .tiles import any_lane, exp2, floats, maximum, negate, op, part, shuffle, where
 
 NO_KEY = -1e30
 SLACK = 8.0
@@ -26,7 +26,7 @@ def masks_of(low: int, high: int) -> list[int]:
 def sum_lanes(b: Any, tile: Sequence[Any], masks: Sequence[int]) -> list[Any]:
     """Sums over lanes that differ in the bits of `masks`."""
     for mask in masks:
-        tile = [b.fadd(value, shuffle(b, "bfly", value, mask)) for value in tile]
+        tile = [value + shuffle(b, "bfly", value, mask) for value in tile]
     return list(tile)
 
 
@@ -49,18 +49,18 @@ def update(b, sets, each, masks, size, rescale, scores, row_max, row_sum, acc, l
         tops[i // each] = maximum(b, tops[i // each], score)
     for mask in masks:
         tops = [maximum(b, top, shuffle(b, "bfly", top, mask)) for top in tops]
-    grown = [b.fcmp_ordered(">", top, b.fadd(old, f32(SLACK))) for top, old in zip(tops, row_max)]
+    grown = [top > old + SLACK for top, old in zip(tops, row_max)]
 
     def rescaled():
         new = [maximum(b, top, old) for top, old in zip(tops, row_max)]
-        factors = [exp2(b, b.fsub(x, y)) for x, y in zip(row_max, new)]
-        return [*new, *(b.fmul(x, y) for x, y in zip(row_sum, factors)), *rescale(b, acc, factors, lane)]
+        factors = [exp2(b, x - y) for x, y in zip(row_max, new)]
+        return [*new, *(x * y for x, y in zip(row_sum, factors)), *rescale(b, acc, factors, lane)]
 
     kept = where(b, any_lane(b, functools.reduce(b.or_, grown)), rescaled, [*row_max, *row_sum, *acc])
     row_max, row_sum, acc = kept[:sets], kept[sets : 2 * sets], kept[2 * sets :]
-    weights = [exp2(b, b.fsub(score, row_max[i // each])) for i, score in enumerate(scores)]
+    weights = [exp2(b, score - row_max[i // each]) for i, score in enumerate(scores)]
     for i, weight in enumerate(weights):
-        row_sum[i // each] = b.fadd(row_sum[i // each], weight)
+        row_sum[i // each] = row_sum[i // each] + weight
     return weights, row_max, row_sum, acc
 
 
@@ -81,7 +81,7 @@ def row_total(b: Any, weights: Sequence[Any]) -> Any:
     """The sum of a lane's weights of a row, in two chains."""
     parts = list(weights[:2])
     for i, weight in enumerate(weights[2:]):
-        parts[i % 2] = b.fadd(parts[i % 2], weight)
+        parts[i % 2] = parts[i % 2] + weight
     return b.fadd(*parts)
 
 
@@ -95,13 +95,13 @@ def step(each: int, masks: Sequence[int]) -> tuple[Any, ...]:
     @op(floats(2))
     def tops(b, scores, row_max, scale):
         rows = (row_top(b, scores[each * row : each * (row + 1)], masks) for row in range(2))
-        return [maximum(b, old, b.fmul(top, scale)) for old, top in zip(row_max, rows)]
+        return [maximum(b, old, top * scale) for old, top in zip(row_max, rows)]
 
     @op(floats(2 * each + 4))
     def weigh(b, scores, old, new, row_sum, scale):
         less = [negate(b, top) for top in new]
         weights = [exp2(b, b.fma(score, scale, less[i // each])) for i, score in enumerate(scores)]
-        factors = [exp2(b, b.fsub(x, y)) for x, y in zip(old, new)]
+        factors = [exp2(b, x - y) for x, y in zip(old, new)]
         totals = (row_total(b, weights[each * row : each * (row + 1)]) for row in range(2))
         sums = [b.fma(old, factor, total) for old, factor, total in zip(row_sum, factors, totals)]
         return [*weights, *sums, *factors]

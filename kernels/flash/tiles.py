@@ -6,6 +6,7 @@ Numba promises neither for loops over local arrays.
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.cuda.extending import intrinsic
 
-from ..device.asm import _asm as asm
+from ..device.asm import _asm
 from ..device.cint import CINT
 
 FLOAT, I32, I64, VOID = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.VoidType()
@@ -43,13 +44,72 @@ def i32(x: int) -> Any:
     return ir.Constant(I32, int(x))
 
 
+class Value:
+    """A register of a kernel that is being compiled. Operators emit an instruction on int32, int64 or float32.
+
+    A number among the operands is a constant of the same type. Integers compare as signed ones; `>>` shifts zeros in.
+    """
+
+    def __init__(self, b: "Builder", value: Any) -> None:
+        self.b, self.value, self.type = b, value, value.type
+
+    def _emit(self, name: str, other: Any, *how: str, swapped: bool = False) -> "Value":
+        if isinstance(other, (int, float)):
+            other = f32(other) if self.type == FLOAT else ir.Constant(self.type, int(other))
+        operands = (other, self) if swapped else (self, other)
+        return getattr(self.b, name)(*how, *operands)
+
+    def _arithmetic(self, name: str, other: Any, swapped: bool = False) -> "Value":
+        return self._emit("f" * (self.type == FLOAT) + name, other, swapped=swapped)
+
+    def _compare(self, how: str, other: Any) -> "Value":
+        return self._emit("fcmp_ordered" if self.type == FLOAT else "icmp_signed", other, how)
+
+    __add__, __radd__ = partialmethod(_arithmetic, "add"), partialmethod(_arithmetic, "add", swapped=True)
+    __sub__, __rsub__ = partialmethod(_arithmetic, "sub"), partialmethod(_arithmetic, "sub", swapped=True)
+    __mul__, __rmul__ = partialmethod(_arithmetic, "mul"), partialmethod(_arithmetic, "mul", swapped=True)
+    __and__, __or__, __xor__ = partialmethod(_emit, "and_"), partialmethod(_emit, "or_"), partialmethod(_emit, "xor")
+    __lshift__, __rshift__ = partialmethod(_emit, "shl"), partialmethod(_emit, "lshr")
+    __lt__, __le__ = partialmethod(_compare, "<"), partialmethod(_compare, "<=")
+    __gt__, __ge__ = partialmethod(_compare, ">"), partialmethod(_compare, ">=")
+    __eq__, __ne__ = partialmethod(_compare, "=="), partialmethod(_compare, "!=")  # type: ignore[assignment]
+
+
+class Builder:
+    """llvmlite's IRBuilder, which takes and returns each `Value` in place of what it has."""
+
+    def __init__(self, builder: ir.IRBuilder) -> None:
+        self.builder = builder
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        emit = getattr(self.builder, name)
+
+        def emitted(*args: Any, **options: Any) -> Any:
+            made = emit(*map(raw, args), **options)
+            return Value(self, made) if isinstance(made, ir.Value) else made
+
+        return emitted
+
+
+def raw(x: Any) -> Any:
+    """llvmlite's values, of a `Value` or of a list with some."""
+    if isinstance(x, (list, tuple)):
+        return [raw(each) for each in x]
+    return x.value if isinstance(x, Value) else x
+
+
+def asm(b: Builder, text: str, constraints: str, result: Any, args: Sequence[Any]) -> Value:
+    """One volatile PTX statement, as `device.asm` has it."""
+    return Value(b, _asm(b.builder, text, constraints, result, raw(args)))
+
+
 def pure(b: Any, text: str, constraints: str, result: Any, *args: Any) -> Any:
     """One PTX statement that the compiler may move or drop."""
     return b.asm(ir.FunctionType(result, [a.type for a in args]), text, constraints, list(args), side_effect=False)
 
 
 def negate(b: Any, x: Any) -> Any:
-    return b.fsub(f32(-0.0), x)  # NVVM rejects fneg
+    return -0.0 - x  # NVVM rejects fneg
 
 
 def exp2(b: Any, x: Any) -> Any:
@@ -75,20 +135,20 @@ def any_lane(b: Any, condition: Any) -> Any:
 
 def where(b: Any, condition: Any, emit: Callable[[], Sequence[Any]], otherwise: Sequence[Any]) -> list[Any]:
     """The values of `emit`, which a branch skips where the condition does not hold; there, `otherwise`."""
-    before = b.basic_block
+    before = b.builder.basic_block
     with b.if_then(condition):
         made = emit()
-        inside = b.basic_block
+        inside = b.builder.basic_block
     joined = []
     for new, old in zip(made, otherwise, strict=True):
         joined.append(b.phi(new.type))
-        joined[-1].add_incoming(new, inside)
-        joined[-1].add_incoming(old, before)
+        joined[-1].value.add_incoming(raw(new), inside)
+        joined[-1].value.add_incoming(raw(old), before)
     return joined
 
 
 def smaller(b: Any, x: Any, y: Any) -> Any:
-    return b.select(b.icmp_signed("<", x, y), x, y)
+    return b.select(x < y, x, y)
 
 
 def load_words(b: Any, how: str, address: Any, count: int, offset: int = 0) -> list[Any]:
@@ -121,7 +181,7 @@ def ldmatrix(b: Any, address: Any, offset: int = 0, transposed: bool = False) ->
 
 
 def at_float(b: Any, address: Any, index: Any) -> Any:
-    return b.add(address, b.shl(index, i32(2)))
+    return address + (index << 2)
 
 
 def as_floats(b: Any, values: Sequence[Any]) -> list[Any]:
@@ -159,6 +219,10 @@ def _lowered(context: Any, b: Any, kind: Any, value: Any) -> Any:
     return value
 
 
+def _wrapped(b: Builder, x: Any) -> Any:
+    return [_wrapped(b, each) for each in x] if isinstance(x, list) else Value(b, x)
+
+
 def _packed(context: Any, b: Any, kind: Any, made: Any) -> Any:
     if isinstance(kind, types.BaseTuple):
         made = context.make_tuple(b, kind, [_packed(context, b, of, x) for of, x in zip(kind.types, made, strict=True)])
@@ -191,7 +255,8 @@ def _device_function(emit: Callable[..., Any], result: Any, known: tuple[Any, ..
     def typed(typingctx: Any, *kinds: Any) -> Any:
         def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
             values = [_lowered(context, b, kind, arg) for kind, arg in zip(signature.args, args, strict=True)]
-            made = emit(b, *known, *values)
+            over = Builder(b)
+            made = raw(emit(over, *known, *_wrapped(over, values)))
             return context.get_dummy_value() if result == types.void else _packed(context, b, result, made)
 
         return result(*kinds), codegen

@@ -13,7 +13,6 @@ from ..tiles import (
     at_float,
     f32,
     floats,
-    i32,
     ints,
     load_floats,
     op,
@@ -36,20 +35,20 @@ def first_bit(shape: DecodeShape) -> int:
 
 def split(shape: DecodeShape, b: Any, lane: Any) -> tuple[Any, Any]:
     """(key among those abreast, chunk) of a lane."""
-    return b.lshr(lane, i32(shape.lanes.bit_length() - 1)), b.and_(lane, i32(shape.lanes - 1))
+    return lane >> shape.lanes.bit_length() - 1, lane & shape.lanes - 1
 
 
 @op(lambda shape: ints(4))
 def places(b, shape, lane):
     slot, chunk = split(shape, b, lane)
-    value = b.lshr(chunk, i32(first_bit(shape)))
-    key = b.mul(b.lshr(value, i32(shape.rows.bit_length() - 1)), i32(shape.row_step))
-    return slot, chunk, b.and_(value, i32(shape.rows - 1)), b.add(key, slot)
+    value = chunk >> first_bit(shape)
+    key = (value >> shape.rows.bit_length() - 1) * shape.row_step
+    return slot, chunk, value & shape.rows - 1, key + slot
 
 
 @op(lambda shape: types.void)
 def store_queries(b, shape, shared, row, chunk, values):
-    dim = b.add(b.mul(row, i32(shape.dims)), b.mul(chunk, i32(shape.element.vector)))
+    dim = row * shape.dims + chunk * shape.element.vector
     store_floats(b, at_float(b, shared, dim), values, 4 * shape.layout["query"])
 
 
@@ -57,7 +56,7 @@ def store_queries(b, shape, shared, row, chunk, values):
 def load_queries(b, shape, shared, chunk):
     """A lane's dims of all rows."""
     vector, step, query = shape.element.vector, shape.lanes * shape.element.vector, shape.layout["query"]
-    address = at_float(b, shared, b.mul(chunk, i32(vector)))
+    address = at_float(b, shared, chunk * vector)
     starts = [query + r * shape.dims + c * step for r in range(shape.rows) for c in range(shape.chunks)]
     return [x for start in starts for x in load_floats(b, address, vector, 4 * start)]
 
@@ -78,7 +77,7 @@ def dot(b, shape, shared, warp, lane, keys, begun, rotation, where):
             x = rotate(b, x, next(turned), pairs)
         for row in range(shape.rows):
             q = queries[row * shape.elements : (row + 1) * shape.elements]
-            total = b.fmul(x[0], q[0])
+            total = x[0] * q[0]
             for element in range(1, shape.elements):
                 total = b.fma(x[element], q[element], total)
             parts.append(total)
@@ -94,11 +93,11 @@ def reduce_scatter(b, shape, shared, warp, lane, values):
     mask = shape.lanes // 2
     while len(values) > 1:
         half = len(values) // 2
-        upper = b.icmp_signed("!=", b.and_(lane, i32(mask)), i32(0))
+        upper = lane & mask != 0
         kept = []
         for i in range(half):
             keep, send = (b.select(upper, values[i + k], values[i + half - k]) for k in (half, 0))
-            kept.append(b.fadd(keep, shuffle(b, "bfly", send, mask)))
+            kept.append(keep + shuffle(b, "bfly", send, mask))
         values, mask = kept, mask // 2
     return sum_lanes(b, values, masks_of(0, mask.bit_length()))
 
@@ -108,9 +107,9 @@ def accumulate(b, shape, shared, warp, lane, acc, values, weights):
     """acc[row][dim] plus the sum over keys of weights[key][row] values[key][dim]; lanes exchange their weights."""
     registers, count, weights_at = 4 * shape.chunks, held(shape), shape.layout["weights"]
     slot, chunk = split(shape, b, lane)
-    group = at_float(b, shared, b.add(b.mul(warp, i32(WARP)), b.mul(slot, i32(count))))
+    group = at_float(b, shared, warp * WARP + slot * count)
     sync_warp(b)
-    mine = at_float(b, group, b.lshr(chunk, i32(first_bit(shape))))
+    mine = at_float(b, group, chunk >> first_bit(shape))
     store_words(b, "st.shared", mine, as_words(b, weights), 4 * weights_at)
     sync_warp(b)
     weights = load_floats(b, group, count, 4 * weights_at)
@@ -130,7 +129,7 @@ def rescale(shape: DecodeShape) -> Any:
         made = []
         for row in range(shape.rows):
             by = shuffle(b, "idx", factors[0], row << first_bit(shape))
-            made += [b.fmul(x, by) for x in acc[row * shape.elements : (row + 1) * shape.elements]]
+            made += [x * by for x in acc[row * shape.elements : (row + 1) * shape.elements]]
         return made
 
     return scale
@@ -142,9 +141,9 @@ def store_sums(b, shape, shared, warp, lane, acc):
     vector, step = shape.element.vector, shape.lanes * shape.element.vector
     slots = masks_of(shape.lanes.bit_length() - 1, WARP.bit_length() - 1)
     (slot, chunk), values = split(shape, b, lane), sum_lanes(b, acc, slots)
-    first = b.add(b.mul(warp, i32(shape.rows * shape.row_pitch)), b.mul(chunk, i32(vector)))
+    first = warp * (shape.rows * shape.row_pitch) + chunk * vector
     address = at_float(b, shared, first)
-    with b.if_then(b.icmp_signed("==", slot, i32(0))):
+    with b.if_then(slot == 0):
         for i in range(0, len(values), 4):
             row, inside = divmod(i, shape.elements)
             place = row * shape.row_pitch + inside // vector * step + inside % vector

@@ -37,29 +37,29 @@ VALUE_ROWS = (0, 1, 8, 9)  # of lane m, from 2 m on: those of its A fragments
 
 @op(ints(4))
 def place(b, lane):
-    g, m = b.lshr(lane, i32(2)), b.and_(lane, i32(3))
-    return b.shl(m, i32(1)), g, g, b.shl(m, i32(1))
+    g, m = lane >> 2, lane & 3
+    return m << 1, g, g, m << 1
 
 
 def _row(b: Any, shared: Any, row: Any, shape: DecodeShape) -> Any:
     """Address of a row of a tile that begins at `shared`."""
-    return b.add(shared, b.mul(row, i32(2 * shape.dims)))
+    return shared + row * (2 * shape.dims)
 
 
 def _tile(b: Any, shared: Any, warp: Any, shape: DecodeShape) -> Any:
     """Address of the warp's tile of rotated keys."""
-    return b.add(shared, b.add(b.mul(warp, i32(32 * shape.dims)), i32(4 * shape.layout["sums"])))
+    return shared + (warp * (32 * shape.dims) + 4 * shape.layout["sums"])
 
 
 @op(lambda shape: types.void)
 def store_queries(b, shape, shared, row, chunk, values):
     """8 floats rounded, and what that lost 8 rows on where rows are free."""
-    place = b.shl(b.xor(chunk, b.and_(row, i32(7))), i32(4))
-    address, at = b.add(_row(b, shared, row, shape), place), 4 * shape.layout["query"]
+    place = (chunk ^ row & 7) << 4
+    address, at = _row(b, shared, row, shape) + place, 4 * shape.layout["query"]
     high = shape.element.words(b, values)
     store_words(b, "st.shared", address, high, at)
     if shape.sets == 1:
-        lost = [b.fsub(x, y) for x, y in zip(values, shape.element.floats(b, high))]
+        lost = [x - y for x, y in zip(values, shape.element.floats(b, high))]
         store_words(b, "st.shared", address, shape.element.words(b, lost), at + 8 * 2 * shape.dims)
 
 
@@ -67,8 +67,8 @@ def store_queries(b, shape, shared, row, chunk, values):
 def store_keys(b, shape, shared, warp, lane, keys, begun, rotation, where):
     """Rotated and rounded, to the warp's tile: the lane's are rows slot, slot + row_step, ..."""
     pairs, kept, turns_at = pairs_of(shape, 1), state_size(shape, 1), 4 * shape.layout["turns"]
-    slot, chunk = b.lshr(lane, i32(shape.lanes.bit_length() - 1)), b.and_(lane, i32(shape.lanes - 1))
-    state_at = at_float(b, shared, b.mul(chunk, i32(kept)))
+    slot, chunk = lane >> shape.lanes.bit_length() - 1, lane & shape.lanes - 1
+    state_at = at_float(b, shared, chunk * kept)
     state = load_floats(b, state_at, kept, turns_at)
     turned = turns(shape, b, state, rotation, (*where, chunk, 1), shape.row_step)
     base, outside = _row(b, _tile(b, shared, warp, shape), slot, shape), beyond(shape, b, chunk, 0)
@@ -80,8 +80,8 @@ def store_keys(b, shape, shared, warp, lane, keys, begun, rotation, where):
         if shape.rotates:
             key = shape.element.words(b, rotate(b, shape.element.floats(b, key), next(turned), pairs))
         row = number * shape.row_step
-        place = b.shl(b.xor(b.xor(chunk, slot), i32(row & 7)), i32(4))
-        store_words(b, "st.shared", b.add(base, place), key, 2 * shape.dims * row)
+        place = (chunk ^ slot ^ row & 7) << 4
+        store_words(b, "st.shared", base + place, key, 2 * shape.dims * row)
     return [slot]
 
 
@@ -89,17 +89,17 @@ def store_keys(b, shape, shared, warp, lane, keys, begun, rotation, where):
 def scores(b, shape, shared, warp, lane, taken):
     """4 scores a row set: of row g (and g + 8), keys 2m, 2m + 1, 2m + 8, 2m + 9."""
     query_at = 4 * shape.layout["query"]
-    low, third, fourth = b.and_(lane, i32(7)), b.and_(b.lshr(lane, i32(3)), i32(1)), b.lshr(lane, i32(4))
-    key_base = _row(b, _tile(b, shared, warp, shape), b.add(b.shl(fourth, i32(3)), low), shape)
-    query_base = _row(b, b.add(shared, i32(query_at)), b.add(b.shl(third, i32(3)), low), shape)
-    key_chunk, query_chunk = b.xor(third, low), b.xor(fourth, low)
+    low, third, fourth = lane & 7, lane >> 3 & 1, lane >> 4
+    key_base = _row(b, _tile(b, shared, warp, shape), (fourth << 3) + low, shape)
+    query_base = _row(b, shared + query_at, (third << 3) + low, shape)
+    key_chunk, query_chunk = third ^ low, fourth ^ low
     chains = 2 if shape.sets == 1 else 1  # of sums, so that one product need not wait for the other
     total = [[[f32(0.0)] * 4] * chains, [[f32(0.0)] * 4] * chains]
     sync_warp(b)
     for step in range(shape.dims // 16):
-        place = [b.shl(b.xor(chunk, i32(2 * step)), i32(4)) for chunk in (key_chunk, query_chunk)]
-        key = ldmatrix(b, b.add(key_base, place[0]))
-        query = ldmatrix(b, b.add(query_base, place[1]))
+        place = [(chunk ^ 2 * step) << 4 for chunk in (key_chunk, query_chunk)]
+        key = ldmatrix(b, key_base + place[0])
+        query = ldmatrix(b, query_base + place[1])
         for half in range(2):
             chain = total[half][step % chains]
             total[half][step % chains] = shape.element.mma(b, query, key[2 * half : 2 * half + 2], chain)
@@ -107,8 +107,8 @@ def scores(b, shape, shared, warp, lane, taken):
         return [total[half][0][2 * row + i] for row in range(2) for half in range(2) for i in range(2)]
     made = []
     for half in range(2):
-        both = [b.fadd(x, y) for x, y in zip(*total[half])]
-        made += [b.fadd(both[i], both[i + 2]) for i in range(2)]  # high parts, low parts
+        both = [x + y for x, y in zip(*total[half])]
+        made += [both[i] + both[i + 2] for i in range(2)]  # high parts, low parts
     return made
 
 
@@ -132,7 +132,7 @@ def accumulate(b, shape, shared, warp, lane, acc, values, weights):
     for row in range(shape.sets):
         p = weights[4 * row : 4 * row + 4]
         high = shape.element.words(b, p)
-        lost = [b.fsub(x, y) for x, y in zip(p, shape.element.floats(b, high))]
+        lost = [x - y for x, y in zip(p, shape.element.floats(b, high))]
         factors.append([high] if shape.sets == 2 else [high, shape.element.words(b, lost)])
     for number, (first, second) in enumerate(tiles):
         a = [pair(row, *place) for row in (0, 2) for place in (first, second)]
@@ -148,11 +148,11 @@ def rescale(shape: DecodeShape) -> Any:
     size = 4 * len(_dims_of_tiles(shape))
 
     def scale(b, acc, factors, lane):
-        source = b.shl(b.and_(lane, i32(3)), i32(3))
+        source = (lane & 3) << 3
         made = []
         for row, factor in enumerate(factors):
-            by = [shuffle(b, "idx", factor, b.add(source, i32(4 * i))) for i in range(2)]
-            made += [b.fmul(x, by[i & 1]) for i, x in enumerate(acc[size * row : size * (row + 1)])]
+            by = [shuffle(b, "idx", factor, source + 4 * i) for i in range(2)]
+            made += [x * by[i & 1] for i, x in enumerate(acc[size * row : size * (row + 1)])]
         return made
 
     return scale
@@ -164,15 +164,15 @@ def store_sums(b, shape, shared, warp, lane, acc):
     tiles = _dims_of_tiles(shape)
     where = {place: (number, side) for number, both in enumerate(tiles) for side, place in enumerate(both)}
     pitch, sums = 4 * shape.row_pitch, 4 * shape.layout["sums"]
-    g, m = b.lshr(lane, i32(2)), b.and_(lane, i32(3))
-    row = b.add(b.mul(warp, i32(shape.rows)), b.shl(m, i32(1)))
-    base = b.add(shared, b.add(b.mul(row, i32(pitch)), b.shl(g, i32(5))))
+    g, m = lane >> 2, lane & 3
+    row = warp * shape.rows + (m << 1)
+    base = shared + (row * pitch + (g << 5))
     sync_block(b)
     for number in range(shape.sets):
         tile = as_words(b, acc[4 * len(tiles) * number : 4 * len(tiles) * (number + 1)])
         for odd in range(2):
-            row, at = b.add(b.shl(m, i32(1)), i32(8 * number + odd)), sums + (8 * number + odd) * pitch
-            with b.if_then(b.icmp_signed("<", row, i32(shape.rows))):
+            row, at = (m << 1) + (8 * number + odd), sums + (8 * number + odd) * pitch
+            with b.if_then(row < shape.rows):
                 for half in range(shape.dims // 64):
                     for dim in (0, 4):
                         entries = [where[half, dim + i] for i in range(4)]

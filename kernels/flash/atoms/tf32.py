@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from ...device.tensor import FACTOR_BOUND, VALUE_BOUND
-from ..tiles import FLOAT, I32, as_words, asm, at_float, f32, floats, i32, load_floats, op, pure, store_words
+from ..tiles import FLOAT, I32, as_words, asm, at_float, f32, floats, load_floats, op, pure, store_words
 
 ROUND, KEEP = 0x1000, 0xFFFFE000  # half a unit in the last place of TF32, and the mask of its bits
 
@@ -26,9 +26,9 @@ def split(b: Any, x: Any, bound: float = 0.0, rounded: bool = True) -> tuple[Any
         near = pure(b, "min.xorsign.abs.f32 $0, $1, $2;", "=f,f,f", FLOAT, x, f32(bound))
     bits = b.bitcast(near, I32)
     if rounded:
-        bits = b.add(bits, i32(ROUND))
-    high = b.bitcast(b.and_(bits, i32(KEEP)), FLOAT)
-    return high, b.fsub(x, high)
+        bits = bits + ROUND
+    high = b.bitcast(bits & KEEP, FLOAT)
+    return high, x - high
 
 
 def mma(b: Any, a_: Sequence[Any], b_: Sequence[Any], c: Sequence[Any]) -> list[Any]:
@@ -49,8 +49,8 @@ def scores(b, shape, rounded, shared, query, key, lane):
     rounded: keys, too, are rounded to TF32 and not truncated: an instruction more for each, and half of the error.
     """
     tiles, pitch = shape.warp_keys // 8, shape.key_pitch
-    place = b.add(b.mul(b.lshr(lane, i32(2)), i32(pitch)), b.shl(b.and_(lane, i32(3)), i32(2)))
-    query, key = (at_float(b, shared, b.add(each, place)) for each in (query, key))
+    place = (lane >> 2) * pitch + ((lane & 3) << 2)
+    query, key = (at_float(b, shared, each + place) for each in (query, key))
     high, low, other = ([[f32(0.0)] * 4 for _ in range(tiles)] for _ in range(3))
     chains = (low,) if rounded else (low, other)  # two where registers are free
     for step in range(shape.hdim // 16):
@@ -66,8 +66,8 @@ def scores(b, shape, rounded, shared, query, key, lane):
                 large = mma(b, a[0], terms[0], large)
                 chains[0][tile] = mma(b, a[1], terms[0], chains[0][tile])
                 chains[-1][tile] = mma(b, a[0], terms[1], chains[-1][tile])
-            high[tile] = [b.fadd(x, y) for x, y in zip(high[tile], large)]
-    total = [[b.fadd(x, b.fadd(y, z)) for x, y, z in zip(*each)] for each in zip(high, low, other)]
+            high[tile] = [x + y for x, y in zip(high[tile], large)]
+    total = [[x + (y + z) for x, y, z in zip(*each)] for each in zip(high, low, other)]
     return [each[2 * row + i] for row in range(2) for each in total for i in range(2)]
 
 
@@ -78,8 +78,8 @@ def accumulate(b, shape, shared, value, lane, acc, weights):
     acc: group by group of 32 dims, of these 4g + j for each j: (g, 2m), (g, 2m + 1), and those of g + 8.
     """
     pitch, each = shape.value_pitch, shape.warp_keys // 4
-    place = b.add(b.mul(b.and_(lane, i32(3)), i32(2 * pitch)), b.and_(lane, i32(28)))
-    value = at_float(b, shared, b.add(value, place))
+    place = (lane & 3) * (2 * pitch) + (lane & 28)
+    value = at_float(b, shared, value + place)
     p = [split(b, weight) for weight in weights]
     for group in range(shape.hdim // 32):
         for pair in range(0, shape.warp_keys // 8, 2):
@@ -94,7 +94,7 @@ def accumulate(b, shape, shared, value, lane, acc, weights):
                         made[j] = mma(b, a, [v[e, i][j][right] for i in range(2)], made[j])
             for j in range(4):
                 first = 16 * group + 4 * j
-                acc[first : first + 4] = [b.fadd(x, y) for x, y in zip(acc[first : first + 4], made[j])]
+                acc[first : first + 4] = [x + y for x, y in zip(acc[first : first + 4], made[j])]
     return acc
 
 
@@ -102,8 +102,8 @@ def accumulate(b, shape, shared, value, lane, acc, weights):
 def store_sums(b, shape, shared, index, lane, acc):
     """To [row][dim] from float `index` on."""
     pitch = shape.row_pitch
-    place = b.add(b.mul(b.lshr(lane, i32(2)), i32(pitch)), b.shl(b.and_(lane, i32(3)), i32(3)))
-    base, values = at_float(b, shared, b.add(index, place)), as_words(b, acc)
+    place = (lane >> 2) * pitch + ((lane & 3) << 3)
+    base, values = at_float(b, shared, index + place), as_words(b, acc)
     for group in range(shape.hdim // 32):
         for i in range(4):
             at = 8 * (i >> 1) * pitch + 32 * group + 4 * (i & 1)

@@ -10,21 +10,21 @@ from typing import Any
 from numba import types
 
 from ..prompts.shapes import FRAGMENT_ROWS, SLAB_ROW
-from ..tiles import as_words, at_float, f32, floats, i32, ldmatrix, load_words, op, shuffle, store_words, words
+from ..tiles import as_words, at_float, f32, floats, ldmatrix, load_words, op, shuffle, store_words, words
 
 STEP = 16  # terms of a product
 
 
 def _steps(b: Any, base: Any, row: Any, chunk: Any) -> list[Any]:
     """Where a lane's row of a matrix begins, for each of the four pairs of chunks of a slab."""
-    at = b.add(base, b.mul(row, i32(SLAB_ROW)))
-    swizzled = b.xor(chunk, b.and_(row, i32(7)))
-    return [b.add(at, b.shl(b.xor(swizzled, i32(2 * step)), i32(4))) for step in range(4)]
+    at = base + row * SLAB_ROW
+    swizzled = chunk ^ row & 7
+    return [at + ((swizzled ^ 2 * step) << 4) for step in range(4)]
 
 
 def _quarter(b: Any, lane: Any) -> tuple[Any, Any, Any]:
     """(lane % 8, lane // 8 % 2, lane // 16): ldmatrix.x4 takes a row's address from each lane."""
-    return b.and_(lane, i32(7)), b.and_(b.lshr(lane, i32(3)), i32(1)), b.lshr(lane, i32(4))
+    return lane & 7, lane >> 3 & 1, lane >> 4
 
 
 @op(lambda shape: words(shape.hdim // 4))
@@ -32,7 +32,7 @@ def query_fragments(b, shape, shared, index, row, lane):
     """The A fragments of rows `row` .. + 15 of the tile of queries."""
     slab = SLAB_ROW * shape.rows
     low, third, fourth = _quarter(b, lane)
-    row = b.add(row, b.add(b.shl(third, i32(3)), low))
+    row = row + ((third << 3) + low)
     places = _steps(b, at_float(b, shared, index), row, fourth)
     fragments = [ldmatrix(b, places[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
     return [word for fragment in fragments for word in fragment]
@@ -43,7 +43,7 @@ def scores(b, shape, shared, index, first, queries, lane):
     """Scores of the 16 rows with keys first .. + warp_keys of the tile."""
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
     low, third, fourth = _quarter(b, lane)
-    row = b.add(first, b.add(b.shl(fourth, i32(3)), low))
+    row = first + ((fourth << 3) + low)
     places = _steps(b, at_float(b, shared, index), row, third)
     total = [[f32(0.0)] * 4 for _ in range(keys // 8)]
     for step in range(shape.hdim // STEP):
@@ -62,7 +62,7 @@ def accumulate(b, shape, shared, index, first, weights, acc, lane):
     """Acc plus weights times keys first .. + warp_keys of the tile."""
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
     low, third, fourth = _quarter(b, lane)
-    row = b.add(first, b.add(b.shl(third, i32(3)), low))
+    row = first + ((third << 3) + low)
     places = _steps(b, at_float(b, shared, index), row, fourth)
     packed = shape.element.words(b, weights)  # a word for each 8 keys, row by row
     for pair in range(keys // STEP):
@@ -79,12 +79,10 @@ def accumulate(b, shape, shared, index, first, weights, acc, lane):
 def accumulate_fma(b, shape, shared, index, first, weights, acc, lane):
     """As `accumulate`, in float32 on FMA units: four lanes have the weights of a row, and each needs all of them."""
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
-    base = b.add(
-        at_float(b, shared, index), b.add(b.mul(first, i32(SLAB_ROW)), b.shl(b.and_(lane, i32(3)), i32(2)))
-    )
-    quad = b.and_(lane, i32(~3))
+    base = at_float(b, shared, index) + (first * SLAB_ROW + ((lane & 3) << 2))
+    quad = lane & ~3
     for key in range(keys):
-        of_lane, number = b.or_(quad, i32(key % 8 // 2)), key // 8 * 2 + key % 2
+        of_lane, number = quad | key % 8 // 2, key // 8 * 2 + key % 2
         both = [shuffle(b, "idx", weights[keys // 4 * row + number], of_lane) for row in range(2)]
         for tile in range(shape.hdim // 8):
             offset = tile // 8 * slab + key * SLAB_ROW + ((tile % 8 ^ key % 8) << 4)
@@ -98,7 +96,7 @@ def accumulate_fma(b, shape, shared, index, first, weights, acc, lane):
 
 def scaled_rows(b: Any, acc: Sequence[Any], factors: Sequence[Any], lane: Any = None) -> list[Any]:
     """Accumulators of rows g and g + 8, each by its factor."""
-    return [b.fmul(x, factors[i >> 1 & 1]) for i, x in enumerate(acc)]
+    return [x * factors[i >> 1 & 1] for i, x in enumerate(acc)]
 
 
 @op(lambda count: floats(count))
@@ -111,8 +109,8 @@ def rescale(b, count, acc, factors):
 def store_sums(b, shape, shared, index, acc, row, lane):
     """Accumulators of rows `row` .. + 15 as [row][dim]."""
     pitch = 4 * shape.row_pitch
-    row = b.add(row, b.lshr(lane, i32(2)))
-    base = b.add(at_float(b, shared, index), b.add(b.mul(row, i32(pitch)), b.shl(b.and_(lane, i32(3)), i32(3))))
+    row = row + (lane >> 2)
+    base = at_float(b, shared, index) + (row * pitch + ((lane & 3) << 3))
     values = as_words(b, acc)
     for tile in range(shape.hdim // 8):
         for half in range(2):

@@ -14,7 +14,7 @@ from numba import types
 from ..dtype import HALF
 from ..prompts.shapes import SLAB_DIMS, SLAB_ROW
 from ..prompts.shapes import PipelinedShape as Shape
-from ..tiles import FLOAT, I32, I64, VOID, asm, at_float, floats, i32, op, words
+from ..tiles import FLOAT, I32, I64, VOID, asm, at_float, floats, op, words
 from .tile import STEP
 
 GROUP_ROWS = 64  # of a warpgroup
@@ -24,8 +24,8 @@ EIGHT_ROWS = 8 * SLAB_ROW
 
 def _descriptor(b: Any, address: Any, leading: int) -> Any:
     fixed = SWIZZLE | EIGHT_ROWS >> 4 << 32 | leading >> 4 << 16
-    start = b.lshr(b.and_(address, i32(0x3FFFF)), i32(4))
-    return b.or_(b.zext(start, I64), I64(fixed))
+    start = (address & 0x3FFFF) >> 4
+    return b.zext(start, I64) | fixed
 
 
 def _steps(name: str, operand: int, offsets: list[int]) -> str:
@@ -139,7 +139,7 @@ def pack(b, shape, weights):
         rest = list(weights[i : i + 2])
         for number, part in enumerate(parts):
             if number:
-                rest = [b.fsub(x, y) for x, y in zip(rest, HALF.floats(b, parts[number - 1][-1:]))]
+                rest = [x - y for x, y in zip(rest, HALF.floats(b, parts[number - 1][-1:]))]
             part.append(asm(b, text, "=r,f,f", I32, rest))
     fragments = [(step, i, row) for step in range(half // 4) for i in range(2) for row in range(2)]
     return [part[half // 2 * row + 2 * step + i] for part in parts for step, i, row in fragments]

@@ -51,13 +51,13 @@ def _copy(b: Any, target: Any, offset: int, row: Any, pieces: list[Any], inside:
     size = BYTES // len(pieces)
     used = b.select(inside, i32(size), i32(0))
     for number, piece in enumerate(pieces):
-        copy_async(b, target, offset + size * number, b.add(row, b.zext(piece, I64)), used, size)
+        copy_async(b, target, offset + size * number, row + b.zext(piece, I64), used, size)
 
 
 def _inside(b: Any, row: Any, offset: int, rows: int, step: int) -> Any:
     """A block for a thread's row `offset` rows on, where a tile has so many `rows`: not all threads may have one."""
     whole = offset + step <= rows
-    return contextlib.nullcontext() if whole else b.if_then(b.icmp_signed("<", row, i32(rows - offset)))
+    return contextlib.nullcontext() if whole else b.if_then(row < rows - offset)
 
 
 @op(lambda shape, pitch: types.void)
@@ -67,23 +67,23 @@ def copy_tile(b, shape, pitch, shared, index, pointer, first, last, row_pitch, c
     Rows first + row, and every row_step-th, to rows `pitch` floats apart from float `index` on; zeros behind `last`.
     """
     step, rows = shape.row_step, shape.batch
-    target = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2)))))
-    wide = b.zext(b.shl(row_pitch, i32(2)), I64)
+    target = at_float(b, shared, index + (row * pitch + (chunk << 2)))
+    wide = b.zext(row_pitch << 2, I64)
     for offset in range(0, rows, step):
         with _inside(b, row, offset, rows, step):
-            place = b.add(first, b.add(row, i32(offset)))
-            source = b.add(pointer, b.mul(b.zext(place, I64), wide))
-            _copy(b, target, 4 * pitch * offset, source, columns, b.icmp_signed("<=", place, last))
+            place = first + (row + offset)
+            source = pointer + b.zext(place, I64) * wide
+            _copy(b, target, 4 * pitch * offset, source, columns, place <= last)
 
 
 @op(lambda shape: types.void)
 def rotate_tile(b, shape, shared, index, state, rotation, batch, first, last, row, chunk):
     """A thread's chunks of a tile, in place."""
     step, rows, pitch, pairs = shape.row_step, shape.batch, shape.key_pitch, pairs_of(shape, 1)
-    address = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2)))))
+    address = at_float(b, shared, index + (row * pitch + (chunk << 2)))
     for number, offset in enumerate(range(0, rows, step)):
         if number % SEEDED_KEYS == 0:
-            place = b.add(first, b.add(row, i32(offset)))
+            place = first + (row + offset)
             turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), step)
         by, at = next(turned), 4 * pitch * offset
         with _inside(b, row, offset, rows, step):
@@ -100,16 +100,16 @@ def stage_queries(shape: ChunkShape) -> tuple[Any, Any]:
 
     @op(types.void)
     def copy_row(b, shared, pointer, columns, row, chunk):
-        target = at_float(b, shared, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2))))
-        _copy(b, target, 4 * at, pointer, columns, b.icmp_signed("==", row, row))
+        target = at_float(b, shared, row * pitch + (chunk << 2))
+        _copy(b, target, 4 * at, pointer, columns, row == row)
 
     @op(types.void)
     def embed_row(b, shared, state, rotation, batch, place, scale, row, chunk):
-        address = at_float(b, shared, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2))))
+        address = at_float(b, shared, row * pitch + (chunk << 2))
         x = load_floats(b, address, 4, 4 * at)
         if shape.rotates:
             x = rotate(b, x, next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)), pairs)
-        store_floats(b, address, [b.fmul(value, scale) for value in x], 4 * at)
+        store_floats(b, address, [value * scale for value in x], 4 * at)
 
     @cuda.jit(device=True, forceinline=True)
     def copy(shared, tensors, sizes, batch, head, tile, columns, row, chunk):

@@ -41,7 +41,7 @@ def prologue(shape: Shape, store: Any, scaled: bool = True) -> Any:
         x = shape.element.floats(b, words)
         if shape.rotates:
             x = rotate(b, x, next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)), pairs)
-        return [b.fmul(value, scale) for value in x] if scaled else x
+        return [value * scale for value in x] if scaled else x
 
     @cuda.jit(device=True, forceinline=True)
     def stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query):

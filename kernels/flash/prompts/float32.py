@@ -19,7 +19,7 @@ from ..atoms import wgmma as atoms
 from ..dtype import DTYPES
 from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, masks_of, row_top, row_total
-from ..tiles import FLOAT, I32, constant, exp2, f32, floats, i32, maximum, op, part, shuffle, wait_for_launch
+from ..tiles import FLOAT, I32, constant, exp2, f32, floats, maximum, op, part, shuffle, wait_for_launch
 from .float32_far import attend_far, load_scale, query_scale, store_rows, tiles_of_head
 from .phases import tile_of
 from .pipeline import Pipeline, begin_barriers, next_stage, producer, release
@@ -49,18 +49,18 @@ def softmax(b, each, scores, row_max, row_sum, own, k_scale, v_scale):
 
     As `softmax.step` for two rows, whose scales are `own`. Weights have the scale of values, and 2^WEIGHT_TOP.
     """
-    exponent = b.sitofp(b.sub(b.lshr(b.bitcast(v_scale, I32), i32(23)), i32(127)), FLOAT)
-    less = b.bitcast(b.sub(i32(254 << 23), b.bitcast(v_scale, I32)), FLOAT)  # 1 / v_scale, a power of two
+    exponent = b.sitofp((b.bitcast(v_scale, I32) >> 23) - 127, FLOAT)
+    less = b.bitcast((254 << 23) - b.bitcast(v_scale, I32), FLOAT)  # 1 / v_scale, a power of two
     weights, sums, factors, tops = [], [], [], []
     for row in range(2):
-        scale = maximum(b, b.fmul(own[row], k_scale), f32(LEAST_SCALE))
+        scale = maximum(b, own[row] * k_scale, f32(LEAST_SCALE))
         of_row = scores[each * row : each * (row + 1)]
         top = row_top(b, of_row, QUAD)
         tops.append(maximum(b, row_max[row], b.fma(top, scale, exponent)))
-        shift = b.fsub(b.fadd(exponent, f32(WEIGHT_TOP)), tops[row])
+        shift = exponent + WEIGHT_TOP - tops[row]
         made = [exp2(b, b.fma(score, scale, shift)) for score in of_row]
-        factors.append(exp2(b, b.fsub(row_max[row], tops[row])))
-        sums.append(b.fma(row_total(b, made), less, b.fmul(row_sum[row], factors[row])))
+        factors.append(exp2(b, row_max[row] - tops[row]))
+        sums.append(b.fma(row_total(b, made), less, row_sum[row] * factors[row]))
         weights += made
     return [*weights, *sums, *factors, *tops]
 

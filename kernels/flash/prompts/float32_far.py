@@ -30,7 +30,6 @@ from ..tiles import (
     exp2,
     f32,
     floats,
-    i32,
     load_words,
     maximum,
     op,
@@ -47,7 +46,7 @@ FAR_KEYS, LOWEST = 8, -3.4028234663852886e38  # keys at a time, and the first ro
 @op(types.float32)
 def load_scale(b, pointer, index):
     """Behind `wait_for_launch`: not by way of the cache for what never changes."""
-    address = b.add(pointer, b.shl(b.sext(index, I64), I64(2)))
+    address = pointer + (b.sext(index, I64) << 2)
     return as_floats(b, load_words(b, "ld.global", address, 1))[0]
 
 
@@ -82,10 +81,10 @@ def store_rows(shape: Prompt32Shape) -> Any:
         @op(types.void)
         def put(b, pointer, valid, member, acc, row_sum):
             by = exact_inverse(b, row_sum[half])
-            address = b.add(pointer, b.zext(b.shl(member, i32(3)), I64))
+            address = pointer + b.zext(member << 3, I64)
             with b.if_then(valid):
                 for tile in range(shape.hdim // 8):
-                    values = [b.fmul(acc[4 * tile + 2 * half + i], by) for i in range(2)]
+                    values = [acc[4 * tile + 2 * half + i] * by for i in range(2)]
                     store_words(b, "st.global", address, as_words(b, values), 32 * tile)
 
         return put
@@ -101,21 +100,21 @@ def stage(b, shape, pitch, by_dim, shared, index, row, chunk, parts, source, ins
     wgmma have the same dim: 8 j + n of 32 at 4 n + j.
     """
     dims = shape.dims
-    at = b.add(parts, b.mul(b.sext(source, I64), I64(4 * dims)))
-    whole, halves = (b.add(at, b.zext(b.shl(chunk, i32(size)), I64)) for size in (4, 3))
+    at = parts + b.sext(source, I64) * (4 * dims)
+    whole, halves = (at + b.zext(chunk << size, I64) for size in (4, 3))
     kept = as_floats(b, load_words(b, "ld.global", whole, 4))
 
     def joined() -> list[Any]:
         high, low = (HALF.floats(b, load_words(b, "ld.global", halves, 2, 2 * dims * i)) for i in range(2))
-        return [b.fmul(b.fadd(x, y), scale) for x, y in zip(high, low)]
+        return [(x + y) * scale for x, y in zip(high, low)]
 
-    x = where(b, b.fcmp_ordered("<", scale, f32(math.inf)), joined, kept)
-    x = [b.select(b.icmp_signed("!=", inside, i32(0)), b.fmul(value, factor), f32(0.0)) for value in x]
-    column = b.shl(chunk, i32(2))
+    x = where(b, scale < math.inf, joined, kept)
+    x = [b.select(inside != 0, value * factor, f32(0.0)) for value in x]
+    column = chunk << 2
     if by_dim:
-        of_eight, first = b.and_(b.lshr(chunk, i32(1)), i32(3)), b.and_(b.shl(chunk, i32(4)), i32(16))
-        column = b.add(b.and_(column, i32(-32)), b.add(first, of_eight))
-    target = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), column)))
+        of_eight, first = chunk >> 1 & 3, chunk << 4 & 16
+        column = (column & -32) + (first + of_eight)
+    target = at_float(b, shared, index + (row * pitch + column))
     if by_dim:
         for i, word in enumerate(as_words(b, x)):
             store_words(b, "st.shared", target, [word], 16 * i)
@@ -130,14 +129,14 @@ def far_softmax(b, each, size, scores, row_max, row_sum, acc, keys):
     Scores are natural, as in base 2 the largest would overflow. Weights of all `keys` add up to at most 1, so that no
     sum of weights times values overflows.
     """
-    ceiling = b.sitofp(b.sub(b.ctlz(b.sub(keys, i32(1)), ir.Constant(ir.IntType(1), 0)), i32(32)), FLOAT)
+    ceiling = b.sitofp(b.ctlz(keys - 1, ir.Constant(ir.IntType(1), 0)) - 32, FLOAT)
     weights, tops, sums, factors = [], [], [], []
     for row in range(2):
         of_row = scores[each * row : each * (row + 1)]
         tops.append(maximum(b, row_max[row], row_top(b, of_row, QUAD)))
-        made = [exp2(b, b.fma(b.fsub(score, tops[row]), f32(LOG2_E), ceiling)) for score in of_row]
-        factors.append(exp2(b, b.fmul(b.fsub(row_max[row], tops[row]), f32(LOG2_E))))
-        sums.append(functools.reduce(b.fadd, made, b.fmul(row_sum[row], factors[row])))
+        made = [exp2(b, b.fma(score - tops[row], f32(LOG2_E), ceiling)) for score in of_row]
+        factors.append(exp2(b, (row_max[row] - tops[row]) * LOG2_E))
+        sums.append(functools.reduce(b.fadd, made, row_sum[row] * factors[row]))
         weights += made
     return weights, tops, sums, scaled_rows(b, acc, factors)
 

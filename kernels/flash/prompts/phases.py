@@ -69,9 +69,9 @@ def tile_of(rows: int) -> Any:
 
 def place(b: Any, base: Any, row: Any, chunk: Any, rows: int) -> Any:
     """The address of a chunk of a row in a tile of `rows` rows that begins at `base`."""
-    slab = b.mul(b.lshr(chunk, i32(3)), i32(SLAB_ROW * rows))
-    inside = b.shl(b.xor(b.and_(chunk, i32(7)), b.and_(row, i32(7))), i32(4))
-    return b.add(b.add(base, slab), b.add(b.mul(row, i32(SLAB_ROW)), inside))
+    slab = (chunk >> 3) * (SLAB_ROW * rows)
+    inside = (chunk & 7 ^ row & 7) << 4
+    return base + slab + (row * SLAB_ROW + inside)
 
 
 def asked_words(shape: PromptShape | WgmmaShape) -> int:
@@ -96,22 +96,22 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
     columns_of, more, none = columns(shape, 1, 0, shape.half_split), rows > part_rows, zero_words(asked_words(shape))
 
     def put_words(b: Any, base: Any, row: Any, chunk: Any, words_of: Any) -> None:
-        with b.if_then(b.icmp_signed("<", chunk, i32(-(-hdim // SLAB_DIMS) * SLAB_CHUNKS))):
+        with b.if_then(chunk < -(-hdim // SLAB_DIMS) * SLAB_CHUNKS):
             store_words(b, "st.shared", where(b, base, row, chunk), words_of())
 
     @op(types.void)
     def keep(b, shared, words, state, rotation, batch, query, last, row, chunk):
-        base = at_float(b, shared, i32(index))
+        base = at_float(b, shared, index)
         turned = turns(shape, b, state, rotation, (batch, query, last, chunk, 1), step)
         for number, offset in enumerate(offsets):
             x = words[4 * number : 4 * number + 4]
             if shape.rotates:
                 x = shape.element.words(b, rotate(b, shape.element.floats(b, x), next(turned), pairs))
-            put_words(b, base, b.add(row, i32(offset)), chunk, partial(list, x))
+            put_words(b, base, row + offset, chunk, partial(list, x))
 
     @op(types.void)
     def put(b, shared, row, chunk, values):
-        put_words(b, at_float(b, shared, i32(index)), row, chunk, partial(shape.element.words, b, values))
+        put_words(b, at_float(b, shared, index), row, chunk, partial(shape.element.words, b, values))
 
     by_row = prologue(shape, put, scaled=False)  # the scale would round queries once more
 
@@ -160,7 +160,7 @@ def places(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[
     """(address, offset) of a thread's chunk in each of its rows of a tile: rows that differ by 8 share an address."""
     step = shape.row_step
     period = max(8 // step, 1)
-    starts = [place(b, base, b.add(row, i32(step * i)), chunk, shape.tile_keys) for i in range(period)]
+    starts = [place(b, base, row + step * i, chunk, shape.tile_keys) for i in range(period)]
     return [(starts[n % period], SLAB_ROW * step * (n - n % period)) for n in range(ROW_STEPS)]
 
 
@@ -173,15 +173,15 @@ def copy_rows(b, shape, shared, index, pointer, first, end, pitch, columns, row,
     """
     step = shape.row_step
     targets = places(b, shape, at_float(b, shared, index), row, chunk)
-    place_ = b.add(first, row)
-    pitch = b.mul(b.zext(pitch, I64), I64(shape.element.size))
-    source = b.add(pointer, b.mul(b.sext(place_, I64), pitch))
-    further = b.mul(pitch, I64(step))
+    place_ = first + row
+    pitch = b.zext(pitch, I64) * shape.element.size
+    source = pointer + b.sext(place_, I64) * pitch
+    further = pitch * step
     for number, (target, offset) in enumerate(targets):
-        inside = b.icmp_signed("<", b.add(place_, i32(step * number)), end)
+        inside = place_ + step * number < end
         used = b.select(inside, i32(16), i32(0))
-        copy_async(b, target, offset, b.add(source, b.zext(columns[0], I64)), used)
-        source = b.add(source, further)
+        copy_async(b, target, offset, source + b.zext(columns[0], I64), used)
+        source = source + further
 
 
 @op(types.void)
@@ -220,7 +220,7 @@ def merge_keys(shape: PromptShape) -> Any:
 
     @op(types.void)
     def put(b, shared, pointer, row, dim):
-        statistics = [b.add(at_float(b, shared, i32(at[name])), b.shl(row, i32(2))) for name in ("row_max", "row_sum")]
+        statistics = [at_float(b, shared, at[name]) + (row << 2) for name in ("row_max", "row_sum")]
         maxima, totals = (
             [as_floats(b, load_words(b, "ld.shared", base, 1, 4 * rows * warp))[0] for warp in range(shape.key_warps)]
             for base in statistics
@@ -229,15 +229,15 @@ def merge_keys(shape: PromptShape) -> Any:
         for other in maxima[1:]:
             top = maximum(b, top, other)
         out, total = [f32(0.0)] * vector, f32(0.0)
-        address = b.add(at_float(b, shared, i32(at["sums"])), b.add(b.mul(row, i32(pitch)), b.shl(dim, i32(2))))
+        address = at_float(b, shared, at["sums"]) + (row * pitch + (dim << 2))
         for warp, (row_max, row_sum) in enumerate(zip(maxima, totals)):
-            factor = exp2(b, b.fsub(row_max, top))
+            factor = exp2(b, row_max - top)
             total = b.fma(factor, row_sum, total)
             values = [x for i in (0, 16) for x in load_words(b, "ld.shared", address, 4, rows * pitch * warp + i)]
             out = [b.fma(factor, x, y) for x, y in zip(as_floats(b, values), out)]
         by = inverse(b, total)
-        where = b.add(pointer, b.zext(b.mul(dim, i32(size)), I64))
-        store_words(b, "st.global", where, shape.element.words(b, [b.fmul(x, by) for x in out]))
+        where = pointer + b.zext(dim * size, I64)
+        store_words(b, "st.global", where, shape.element.words(b, [x * by for x in out]))
 
     @cuda.jit(device=True, forceinline=True)
     def done(shared, tid, tensors, sizes, batch, head, tile):

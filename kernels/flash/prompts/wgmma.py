@@ -45,8 +45,8 @@ def query_place(shape: WgmmaShape) -> Any:
     """where(b, base, row, chunk): the address of a chunk in the tile of the row's warpgroup."""
 
     def where(b: Any, base: Any, row: Any, chunk: Any) -> Any:
-        group = b.mul(b.lshr(row, i32(6)), i32(shape.slabs * atoms.GROUP_ROWS * SLAB_ROW))
-        return place(b, b.add(base, group), b.and_(row, i32(63)), chunk, atoms.GROUP_ROWS)
+        group = (row >> 6) * (shape.slabs * atoms.GROUP_ROWS * SLAB_ROW)
+        return place(b, base + group, row & 63, chunk, atoms.GROUP_ROWS)
 
     return where
 
@@ -54,7 +54,7 @@ def query_place(shape: WgmmaShape) -> Any:
 def transpose_quad(b: Any, member: Any, words: list[Any]) -> list[Any]:
     """Of the four words of each of four lanes, the `member`-th of all, in the order of the lanes."""
     for bit in (1, 2):
-        upper = b.icmp_signed("!=", b.and_(member, i32(bit)), i32(0))
+        upper = member & bit != 0
         for low in (i for i in range(4) if not i & bit):
             high = low + bit
             kept, sent = b.select(upper, words[high], words[low]), b.select(upper, words[low], words[high])
@@ -72,12 +72,12 @@ def store_rows(shape: WgmmaShape) -> Any:
         def put(b, pointer, valid, member, acc, row_sum):
             by = inverse(b, row_sum[half])
             packed = shape.element.words(
-                b, [b.fmul(acc[4 * tile + 2 * half + i], by) for tile in range(tiles) for i in range(2)]
+                b, [acc[4 * tile + 2 * half + i] * by for tile in range(tiles) for i in range(2)]
             )
-            address = b.add(pointer, b.zext(b.shl(member, i32(4)), I64))
+            address = pointer + b.zext(member << 4, I64)
             for first in range(0, tiles, 4):
                 words = transpose_quad(b, member, (packed[first : first + 4] + [i32(0)] * 4)[:4])
-                with b.if_then(b.and_(valid, b.icmp_signed("<", member, i32(tiles - first)))):
+                with b.if_then(valid & (member < tiles - first)):
                     store_words(b, "st.global", address, words, 16 * first)
 
         return put
