@@ -18,7 +18,7 @@ from ..device import mark
 from ..device.angle import COS_PI, ROUND, SIN_PI
 from .args import Rotation
 from .schedule import Shape
-from .tiles import FLOAT, I32, I64, VOID, as_floats, asm, f32, floats, i32, load_words, negate, op, pure, smaller
+from .tiles import FLOAT, I32, I64, VOID, f32, floats, i32, op
 
 MOST_POSITIONS = 2**20  # as exact as `device.angle.sincospi`
 
@@ -36,8 +36,8 @@ def rotate(b: Any, x: Sequence[Any], turn: Sequence[Any], pairs: Sequence[tuple[
     for number, (low, high) in enumerate(pairs):
         cos, sin = turn[2 * number : 2 * number + 2]
         if mark.enabled():
-            asm(b, "mark.rotation;", "", VOID, [])
-        y[low] = b.fma(x[low], cos, negate(b, x[high] * sin))
+            b.ptx("mark.rotation;", "", VOID, [])
+        y[low] = b.fma(x[low], cos, -(x[high] * sin))
         y[high] = b.fma(x[low], sin, x[high] * cos)
     return y
 
@@ -63,7 +63,7 @@ def quick_sincospi(b: Any, position: Any, rate: Any, rest: Any) -> tuple[Any, An
     rounded = b.fma(position, rate, f32(2 * ROUND))
     x = b.fma(position, rate, 2 * ROUND - rounded)
     x = b.fma(position, rest, x) * math.pi
-    sin, cos = (pure(b, f"{f}.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, x) for f in ("sin", "cos"))
+    sin, cos = (b.pure(f"{f}.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, x) for f in ("sin", "cos"))
     return sin, cos
 
 
@@ -79,7 +79,7 @@ def advance(b: Any, turn: Sequence[Any], step: Sequence[Any]) -> list[Any]:
     made = []
     for i in range(0, len(turn), 2):
         cos, sin, less, by = turn[i], turn[i + 1], step[i], step[i + 1]
-        made += [b.fma(cos, less, b.fma(negate(b, sin), by, cos)), b.fma(sin, less, b.fma(cos, by, sin))]
+        made += [b.fma(cos, less, b.fma(-sin, by, cos)), b.fma(sin, less, b.fma(cos, by, sin))]
     return made
 
 
@@ -89,7 +89,7 @@ def advanced(b: Any, turn: Any, step_of: Any) -> Iterator[Any]:
     after = advance(b, turn, step_of) if step_of else []
     while True:
         yield turn
-        following = [b.fma(twice[i // 2], x, negate(b, before)) for i, (x, before) in enumerate(zip(after, turn))]
+        following = [b.fma(twice[i // 2], x, -before) for i, (x, before) in enumerate(zip(after, turn))]
         turn, after = after, following
 
 
@@ -108,7 +108,7 @@ def begin(b, shape, chunks, steps, rotation, chunk):
         return [f32(0.0)] * size
     address = Rotation(*rotation).rates + b.zext(chunk * (4 * vector), I64)
     offsets = [4 * (start + i) for start in starts[: size // vector] for i in range(0, vector, 4)]
-    return as_floats(b, [word for at in offsets for word in load_words(b, "ld.global.nc", address, 4, at)])
+    return b.as_floats([word for at in offsets for word in b.load_words("ld.global.nc", address, 4, at)])
 
 
 def turns(
@@ -130,12 +130,12 @@ def turns(
             turn = advance(b, turn, state[size:])
     place = first
     while True:
-        position = smaller(b, place, last)
+        position = b.smaller(place, last)
         if shape.embedding in ("positions", "placed_tables"):
             position = b.select(position < 0, i32(0), position)  # of a query that sees no key
             index = b.sext(position, I64) + b.sext(batch, I64) * b.sext(given.batch, I64)
             address = given.positions + (index << 2)
-            (position,) = load_words(b, "ld.global.nc", address, 1)
+            (position,) = b.load_words("ld.global.nc", address, 1)
         if shape.embedding == "positions":
             inside = b.icmp_unsigned("<", position, i32(MOST_POSITIONS))
             made = seeds(b, b.sitofp(position, FLOAT), state[:size])
@@ -158,7 +158,7 @@ def _table_rows(shape: Shape, b: Any, given: Rotation, position: Any, chunk: Any
             rotated = pair < pairs
             offset = row + b.sext(b.select(rotated, pair, i32(0)), I64) << 2
             for table, still in ((given.cos, 1.0), (given.sin, 0.0)):
-                (value,) = as_floats(b, load_words(b, "ld.global.nc", table + offset, 1))
+                (value,) = b.as_floats(b.load_words("ld.global.nc", table + offset, 1))
                 value = b.select(inside, value, f32(float("nan")))
                 made.append(b.select(rotated, value, f32(still)))
     return made

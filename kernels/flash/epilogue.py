@@ -10,33 +10,19 @@ from ..device.cint import cint
 from ..device.vector import advance
 from .schedule import DecodeShape, query_of
 from .softmax import NO_KEY
-from .tiles import (
-    FLOAT,
-    I64,
-    as_floats,
-    as_words,
-    exp2,
-    f32,
-    floats,
-    load_words,
-    maximum,
-    negate,
-    op,
-    pure,
-    store_words,
-)  # fmt: skip
+from .tiles import FLOAT, I64, f32, floats, op
 
 
 def inverse(b: Any, total: Any) -> Any:
     """1 / total to 2^-23, 0 of a row without keys. An exact division would be a call."""
     has_keys = b.fcmp_unordered("!=", total, f32(0.0))
-    return b.select(has_keys, pure(b, "rcp.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, total), f32(0.0))
+    return b.select(has_keys, b.pure("rcp.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, total), f32(0.0))
 
 
 def exact_inverse(b: Any, total: Any) -> Any:
     """`inverse`, and one step of Newton's."""
     by = inverse(b, total)
-    return b.fma(by, b.fma(negate(b, total), by, f32(1.0)), by)
+    return b.fma(by, b.fma(-total, by, f32(1.0)), by)
 
 
 @op(lambda element: types.void)
@@ -44,7 +30,7 @@ def store_quad(b, element, pointer, index, state):
     """put(pointer, index, (four outputs, row max, row sum)): divided, rounded; 0 without keys."""
     by = exact_inverse(b, state[5])
     address = pointer + b.sext(index, I64) * element.size
-    store_words(b, "st.global", address, element.words(b, [x * by for x in state[:4]]))
+    b.store_words("st.global", address, element.words(b, [x * by for x in state[:4]]))
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -60,27 +46,27 @@ def out_row(tensors, sizes, batch, head, row):
 def store_part(b, workspace, place, row, first, state):
     """For `combine`: four outputs at element `place`, and with `first` the statistics of the row."""
     part, totals = workspace
-    store_words(b, "st.global", part + (b.zext(place, I64) << 2), as_words(b, state[:4]))
+    b.store_words("st.global", part + (b.zext(place, I64) << 2), b.as_words(state[:4]))
     with b.if_then(first):
-        store_words(b, "st.global", totals + (b.zext(row, I64) << 3), as_words(b, state[4:]))
+        b.store_words("st.global", totals + (b.zext(row, I64) << 3), b.as_words(state[4:]))
 
 
 @op(lambda shape: types.void)
 def store_statistics(b, shape, shared, index, g, values):
     """That of row g of each set of 8, where the shape has that row."""
-    for number, value in enumerate(as_words(b, values)):
+    for number, value in enumerate(b.as_words(values)):
         row = g + 8 * number
         with b.if_then(row < shape.rows):
-            store_words(b, "st.shared", shared + (index + row << 2), [value])
+            b.store_words("st.shared", shared + (index + row << 2), [value])
 
 
 def merged(b: Any, state: Sequence[Any], parts: Sequence[Sequence[Any]]) -> list[Any]:
     """A partial result (four outputs, row max, row sum) with others of its row added."""
-    highest = functools.reduce(lambda x, y: maximum(b, x, y), [part[4] for part in parts], state[4])
-    factor = exp2(b, state[4] - highest)
+    highest = functools.reduce(b.maximum, [part[4] for part in parts], state[4])
+    factor = b.exp2(state[4] - highest)
     out = [x * factor for x in (*state[:4], state[5])]
     for part in parts:
-        factor = exp2(b, part[4] - highest)
+        factor = b.exp2(part[4] - highest)
         out = [b.fma(x, factor, y) for x, y in zip((*part[:4], part[5]), out)]
     return [*out[:4], highest, out[4]]
 
@@ -103,10 +89,10 @@ def finish(shape: DecodeShape) -> Any:
         sums = shared + (row * pitch + dim << 2)
         parts = []
         for warp in range(shape.warps):
-            part = load_words(b, "ld.shared", sums, 4, 4 * (at["sums"] + warp * rows * pitch))
+            part = b.load_words("ld.shared", sums, 4, 4 * (at["sums"] + warp * rows * pitch))
             for statistic in ("row_max", "row_sum"):
-                part += load_words(b, "ld.shared", row_at, 1, 4 * (at[statistic] + warp * rows))
-            parts.append(as_floats(b, part))
+                part += b.load_words("ld.shared", row_at, 1, 4 * (at[statistic] + warp * rows))
+            parts.append(b.as_floats(part))
         return merged(b, no_keys(), parts)
 
     @cuda.jit(device=True, forceinline=True)

@@ -6,7 +6,7 @@ Keys and queries with half-split RoPE come as two pieces of 8 bytes, a half from
 from typing import Any
 
 from .schedule import Shape
-from .tiles import BYTES, I64, VOID, asm, i32, ints, load_words, op, smaller, words
+from .tiles import BYTES, I64, VOID, i32, ints, op, words
 
 STREAM = "ld.global.nc.L1::no_allocate"
 
@@ -41,10 +41,10 @@ def load_rows(b, rows, chunks, pieces, size, how, pointer, first, last, pitch, c
     wide = [b.zext(column, I64) for column in columns]
     loaded = []
     for row in rows:
-        place = smaller(b, b.add(first, i32(row), flags=("nsw",)), last)
+        place = b.smaller(b.add(first, i32(row), flags=("nsw",)), last)
         address = pointer + b.zext(place, I64) * pitch
         for column in wide:
-            loaded += load_words(b, how, address + column, each)
+            loaded += b.load_words(how, address + column, each)
     return loaded
 
 
@@ -52,7 +52,7 @@ def copy_async(b: Any, target: Any, offset: int, source: Any, used: Any, size: i
     """Start to copy `size` bytes to shared memory (cp.async), of which `used` are read and the others zeros."""
     how = "cg" if size == BYTES else "ca"
     text = f"cp.async.{how}.shared.global [$0+{offset}], [$1], {size}, $2;"
-    asm(b, text, "r,l,r,~{memory}", VOID, [target, source, used])
+    b.ptx(text, "r,l,r,~{memory}", VOID, [target, source, used])
 
 
 @op(lambda rows, chunks: words(len(rows) * chunks * 4))

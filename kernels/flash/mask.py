@@ -8,7 +8,7 @@ from numba import cuda, float32
 from ..device.cint import cint
 from .schedule import Shape, query_of
 from .softmax import FULL_MASK
-from .tiles import FLOAT, f32, floats, negate, op
+from .tiles import FLOAT, f32, floats, op
 
 LOG2_E = math.log2(math.e)
 
@@ -53,7 +53,7 @@ def mask(b, shape, rows, keys, scores, key, bounds):
             ahead = at - place
             behind = place - at
             distance = b.select(ahead > behind, ahead, behind)
-            score = b.fma(negate(b, slope), b.sitofp(distance, FLOAT), score)
+            score = b.fma(-slope, b.sitofp(distance, FLOAT), score)
         made.append(b.select(at < limit, score, f32(float("-inf"))))
     return made
 

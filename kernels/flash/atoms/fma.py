@@ -8,19 +8,7 @@ from ..embed import pairs_of, rotate, turns
 from ..loads import beyond
 from ..schedule import WARP, Atoms, DecodeShape
 from ..softmax import masks_of, sum_lanes
-from ..tiles import (
-    as_words,
-    at_float,
-    f32,
-    floats,
-    ints,
-    load_floats,
-    op,
-    shuffle,
-    store_floats,
-    store_words,
-    sync_warp,
-)
+from ..tiles import f32, floats, ints, op
 
 
 def held(shape: DecodeShape) -> int:
@@ -49,16 +37,16 @@ def places(b, shape, lane):
 @op(lambda shape: types.void)
 def store_queries(b, shape, shared, row, chunk, values):
     dim = row * shape.dims + chunk * shape.element.vector
-    store_floats(b, at_float(b, shared, dim), values, 4 * shape.layout["query"])
+    b.store_floats(b.at_float(shared, dim), values, 4 * shape.layout["query"])
 
 
 @op(lambda shape: floats(shape.rows * shape.elements))
 def load_queries(b, shape, shared, chunk):
     """A lane's dims of all rows."""
     vector, step, query = shape.element.vector, shape.lanes * shape.element.vector, shape.layout["query"]
-    address = at_float(b, shared, chunk * vector)
+    address = b.at_float(shared, chunk * vector)
     starts = [query + r * shape.dims + c * step for r in range(shape.rows) for c in range(shape.chunks)]
-    return [x for start in starts for x in load_floats(b, address, vector, 4 * start)]
+    return [x for start in starts for x in b.load_floats(address, vector, 4 * start)]
 
 
 @op(lambda shape: floats(held(shape)))
@@ -97,7 +85,7 @@ def reduce_scatter(b, shape, shared, warp, lane, values):
         kept = []
         for i in range(half):
             keep, send = (b.select(upper, values[i + k], values[i + half - k]) for k in (half, 0))
-            kept.append(keep + shuffle(b, "bfly", send, mask))
+            kept.append(keep + b.shuffle("bfly", send, mask))
         values, mask = kept, mask // 2
     return sum_lanes(b, values, masks_of(0, mask.bit_length()))
 
@@ -107,12 +95,12 @@ def accumulate(b, shape, shared, warp, lane, acc, values, weights):
     """acc[row][dim] plus the sum over keys of weights[key][row] values[key][dim]; lanes exchange their weights."""
     registers, count, weights_at = 4 * shape.chunks, held(shape), shape.layout["weights"]
     slot, chunk = split(shape, b, lane)
-    group = at_float(b, shared, warp * WARP + slot * count)
-    sync_warp(b)
-    mine = at_float(b, group, chunk >> first_bit(shape))
-    store_words(b, "st.shared", mine, as_words(b, weights), 4 * weights_at)
-    sync_warp(b)
-    weights = load_floats(b, group, count, 4 * weights_at)
+    group = b.at_float(shared, warp * WARP + slot * count)
+    b.sync_warp()
+    mine = b.at_float(group, chunk >> first_bit(shape))
+    b.store_words("st.shared", mine, b.as_words(weights), 4 * weights_at)
+    b.sync_warp()
+    weights = b.load_floats(group, count, 4 * weights_at)
     for key in range(shape.batch_rows):
         x = shape.element.floats(b, values[registers * key : registers * (key + 1)])
         for row in range(shape.rows):
@@ -128,7 +116,7 @@ def rescale(shape: DecodeShape) -> Any:
     def scale(b, acc, factors, lane):
         made = []
         for row in range(shape.rows):
-            by = shuffle(b, "idx", factors[0], row << first_bit(shape))
+            by = b.shuffle("idx", factors[0], row << first_bit(shape))
             made += [x * by for x in acc[row * shape.elements : (row + 1) * shape.elements]]
         return made
 
@@ -142,12 +130,12 @@ def store_sums(b, shape, shared, warp, lane, acc):
     slots = masks_of(shape.lanes.bit_length() - 1, WARP.bit_length() - 1)
     (slot, chunk), values = split(shape, b, lane), sum_lanes(b, acc, slots)
     first = warp * (shape.rows * shape.row_pitch) + chunk * vector
-    address = at_float(b, shared, first)
+    address = b.at_float(shared, first)
     with b.if_then(slot == 0):
         for i in range(0, len(values), 4):
             row, inside = divmod(i, shape.elements)
             place = row * shape.row_pitch + inside // vector * step + inside % vector
-            store_floats(b, address, values[i : i + 4], 4 * (shape.layout["sums"] + place))
+            b.store_floats(address, values[i : i + 4], 4 * (shape.layout["sums"] + place))
 
 
 def atoms(shape: DecodeShape) -> Atoms:

@@ -13,24 +13,7 @@ from ..embed import pairs_of, rotate, state_size, turns
 from ..loads import beyond
 from ..schedule import Atoms, DecodeShape
 from ..softmax import QUAD
-from ..tiles import (
-    I32,
-    as_words,
-    at_float,
-    f32,
-    floats,
-    i32,
-    ints,
-    ldmatrix,
-    load_floats,
-    op,
-    pure,
-    shuffle,
-    store_shared,
-    store_words,
-    sync_block,
-    sync_warp,
-)
+from ..tiles import I32, f32, floats, i32, ints, op, store_shared
 
 VALUE_ROWS = (0, 1, 8, 9)  # of lane m, from 2 m on: those of its A fragments
 
@@ -57,10 +40,10 @@ def store_queries(b, shape, shared, row, chunk, values):
     place = (chunk ^ row & 7) << 4
     address, at = _row(b, shared, row, shape) + place, 4 * shape.layout["query"]
     high = shape.element.words(b, values)
-    store_words(b, "st.shared", address, high, at)
+    b.store_words("st.shared", address, high, at)
     if shape.sets == 1:
         lost = [x - y for x, y in zip(values, shape.element.floats(b, high))]
-        store_words(b, "st.shared", address, shape.element.words(b, lost), at + 8 * 2 * shape.dims)
+        b.store_words("st.shared", address, shape.element.words(b, lost), at + 8 * 2 * shape.dims)
 
 
 @op(lambda shape: ints(1))
@@ -68,11 +51,11 @@ def store_keys(b, shape, shared, warp, lane, keys, begun, rotation, where):
     """Rotated and rounded, to the warp's tile: the lane's are rows slot, slot + row_step, ..."""
     pairs, kept, turns_at = pairs_of(shape, 1), state_size(shape, 1), 4 * shape.layout["turns"]
     slot, chunk = lane >> shape.lanes.bit_length() - 1, lane & shape.lanes - 1
-    state_at = at_float(b, shared, chunk * kept)
-    state = load_floats(b, state_at, kept, turns_at)
+    state_at = b.at_float(shared, chunk * kept)
+    state = b.load_floats(state_at, kept, turns_at)
     turned = turns(shape, b, state, rotation, (*where, chunk, 1), shape.row_step)
     base, outside = _row(b, _tile(b, shared, warp, shape), slot, shape), beyond(shape, b, chunk, 0)
-    sync_warp(b)
+    b.sync_warp()
     for number in range(shape.batch_rows):
         key = keys[4 * number : 4 * number + 4]
         if outside is not None:
@@ -81,7 +64,7 @@ def store_keys(b, shape, shared, warp, lane, keys, begun, rotation, where):
             key = shape.element.words(b, rotate(b, shape.element.floats(b, key), next(turned), pairs))
         row = number * shape.row_step
         place = (chunk ^ slot ^ row & 7) << 4
-        store_words(b, "st.shared", base + place, key, 2 * shape.dims * row)
+        b.store_words("st.shared", base + place, key, 2 * shape.dims * row)
     return [slot]
 
 
@@ -95,11 +78,11 @@ def scores(b, shape, shared, warp, lane, taken):
     key_chunk, query_chunk = third ^ low, fourth ^ low
     chains = 2 if shape.sets == 1 else 1  # of sums, so that one product need not wait for the other
     total = [[[f32(0.0)] * 4] * chains, [[f32(0.0)] * 4] * chains]
-    sync_warp(b)
+    b.sync_warp()
     for step in range(shape.dims // 16):
         place = [(chunk ^ 2 * step) << 4 for chunk in (key_chunk, query_chunk)]
-        key = ldmatrix(b, key_base + place[0])
-        query = ldmatrix(b, query_base + place[1])
+        key = b.ldmatrix(key_base + place[0])
+        query = b.ldmatrix(query_base + place[1])
         for half in range(2):
             chain = total[half][step % chains]
             total[half][step % chains] = shape.element.mma(b, query, key[2 * half : 2 * half + 2], chain)
@@ -126,7 +109,7 @@ def accumulate(b, shape, shared, warp, lane, acc, values, weights):
     def pair(row, half, dim):
         words = [values[((row + i) * halves + half) * 4 + dim // 2] for i in range(2)]
         selector = 0x5410 if dim % 2 == 0 else 0x7632
-        return pure(b, f"prmt.b32 $0, $1, $2, {selector};", "=r,r,r", I32, *words)
+        return b.pure(f"prmt.b32 $0, $1, $2, {selector};", "=r,r,r", I32, *words)
 
     factors = []
     for row in range(shape.sets):
@@ -151,7 +134,7 @@ def rescale(shape: DecodeShape) -> Any:
         source = (lane & 3) << 3
         made = []
         for row, factor in enumerate(factors):
-            by = [shuffle(b, "idx", factor, source + 4 * i) for i in range(2)]
+            by = [b.shuffle("idx", factor, source + 4 * i) for i in range(2)]
             made += [x * by[i & 1] for i, x in enumerate(acc[size * row : size * (row + 1)])]
         return made
 
@@ -167,9 +150,9 @@ def store_sums(b, shape, shared, warp, lane, acc):
     g, m = lane >> 2, lane & 3
     row = warp * shape.rows + (m << 1)
     base = shared + (row * pitch + (g << 5))
-    sync_block(b)
+    b.sync_block()
     for number in range(shape.sets):
-        tile = as_words(b, acc[4 * len(tiles) * number : 4 * len(tiles) * (number + 1)])
+        tile = b.as_words(acc[4 * len(tiles) * number : 4 * len(tiles) * (number + 1)])
         for odd in range(2):
             row, at = (m << 1) + (8 * number + odd), sums + (8 * number + odd) * pitch
             with b.if_then(row < shape.rows):
@@ -177,7 +160,7 @@ def store_sums(b, shape, shared, warp, lane, acc):
                     for dim in (0, 4):
                         entries = [where[half, dim + i] for i in range(4)]
                         values = [tile[4 * entry + 2 * side + odd] for entry, side in entries]
-                        store_words(b, "st.shared", base, values, at + 256 * half + 4 * dim)
+                        b.store_words("st.shared", base, values, at + 256 * half + 4 * dim)
 
 
 def atoms(shape: DecodeShape) -> Atoms:

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from ...device.tensor import FACTOR_BOUND, VALUE_BOUND
-from ..tiles import FLOAT, I32, as_words, asm, at_float, f32, floats, load_floats, op, pure, store_words
+from ..tiles import FLOAT, I32, f32, floats, op
 
 ROUND, KEEP = 0x1000, 0xFFFFE000  # half a unit in the last place of TF32, and the mask of its bits
 
@@ -23,7 +23,7 @@ def split(b: Any, x: Any, bound: float = 0.0, rounded: bool = True) -> tuple[Any
     """(high, low) of a float32, as `device.tensor.split`, `split_bounded` or, not rounded, `split_short`."""
     near = x
     if bound:
-        near = pure(b, "min.xorsign.abs.f32 $0, $1, $2;", "=f,f,f", FLOAT, x, f32(bound))
+        near = b.pure("min.xorsign.abs.f32 $0, $1, $2;", "=f,f,f", FLOAT, x, f32(bound))
     bits = b.bitcast(near, I32)
     if rounded:
         bits = bits + ROUND
@@ -38,7 +38,7 @@ def mma(b: Any, a_: Sequence[Any], b_: Sequence[Any], c: Sequence[Any]) -> list[
         "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
     )
     constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
-    made = asm(b, text, constraints, ir.LiteralStructType([FLOAT] * 4), [*as_words(b, [*a_, *b_]), *c])
+    made = b.ptx(text, constraints, ir.LiteralStructType([FLOAT] * 4), [*b.as_words([*a_, *b_]), *c])
     return [b.extract_value(made, i) for i in range(4)]
 
 
@@ -50,14 +50,14 @@ def scores(b, shape, rounded, shared, query, key, lane):
     """
     tiles, pitch = shape.warp_keys // 8, shape.key_pitch
     place = (lane >> 2) * pitch + ((lane & 3) << 2)
-    query, key = (at_float(b, shared, each + place) for each in (query, key))
+    query, key = (b.at_float(shared, each + place) for each in (query, key))
     high, low, other = ([[f32(0.0)] * 4 for _ in range(tiles)] for _ in range(3))
     chains = (low,) if rounded else (low, other)  # two where registers are free
     for step in range(shape.hdim // 16):
-        given = [x for half in range(2) for x in load_floats(b, query, 4, 4 * (16 * step + 8 * half * pitch))]
+        given = [x for half in range(2) for x in b.load_floats(query, 4, 4 * (16 * step + 8 * half * pitch))]
         q = [split(b, x, FACTOR_BOUND) for x in given]  # behind both loads: 3 % faster on an H100
         for tile in range(tiles):
-            x = load_floats(b, key, 4, 4 * (16 * step + 8 * tile * pitch))
+            x = b.load_floats(key, 4, 4 * (16 * step + 8 * tile * pitch))
             k = [split(b, value, FACTOR_BOUND, rounded) for value in x]
             large = [f32(0.0)] * 4
             for i in (0, 2):
@@ -79,14 +79,14 @@ def accumulate(b, shape, shared, value, lane, acc, weights):
     """
     pitch, each = shape.value_pitch, shape.warp_keys // 4
     place = (lane & 3) * (2 * pitch) + (lane & 28)
-    value = at_float(b, shared, value + place)
+    value = b.at_float(shared, value + place)
     p = [split(b, weight) for weight in weights]
     for group in range(shape.hdim // 32):
         for pair in range(0, shape.warp_keys // 8, 2):
             eighths = range(pair, min(pair + 2, shape.warp_keys // 8))
             made = [[f32(0.0)] * 4 for _ in range(4)]
             at = {(e, i): 4 * ((8 * e + i) * pitch + 32 * group) for e in eighths for i in range(2)}
-            v = {which: [split(b, x, VALUE_BOUND) for x in load_floats(b, value, 4, at[which])] for which in at}
+            v = {which: [split(b, x, VALUE_BOUND) for x in b.load_floats(value, 4, at[which])] for which in at}
             for left, right in ((1, 0), (0, 1), (0, 0)):
                 for e in eighths:
                     a = [p[each * row + 2 * e + i][left] for i in range(2) for row in range(2)]
@@ -103,8 +103,8 @@ def store_sums(b, shape, shared, index, lane, acc):
     """To [row][dim] from float `index` on."""
     pitch = shape.row_pitch
     place = (lane >> 2) * pitch + ((lane & 3) << 3)
-    base, values = at_float(b, shared, index + place), as_words(b, acc)
+    base, values = b.at_float(shared, index + place), b.as_words(acc)
     for group in range(shape.hdim // 32):
         for i in range(4):
             at = 8 * (i >> 1) * pitch + 32 * group + 4 * (i & 1)
-            store_words(b, "st.shared", base, [values[16 * group + 4 * j + i] for j in range(4)], 4 * at)
+            b.store_words("st.shared", base, [values[16 * group + 4 * j + i] for j in range(4)], 4 * at)

@@ -10,7 +10,7 @@ from typing import Any
 from numba import types
 
 from ..prompts.shapes import FRAGMENT_ROWS, SLAB_ROW
-from ..tiles import as_words, at_float, f32, floats, ldmatrix, load_words, op, shuffle, store_words, words
+from ..tiles import f32, floats, op, words
 
 STEP = 16  # terms of a product
 
@@ -33,8 +33,8 @@ def query_fragments(b, shape, shared, index, row, lane):
     slab = SLAB_ROW * shape.rows
     low, third, fourth = _quarter(b, lane)
     row = row + ((third << 3) + low)
-    places = _steps(b, at_float(b, shared, index), row, fourth)
-    fragments = [ldmatrix(b, places[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
+    places = _steps(b, b.at_float(shared, index), row, fourth)
+    fragments = [b.ldmatrix(places[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
     return [word for fragment in fragments for word in fragment]
 
 
@@ -44,12 +44,12 @@ def scores(b, shape, shared, index, first, queries, lane):
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
     low, third, fourth = _quarter(b, lane)
     row = first + ((fourth << 3) + low)
-    places = _steps(b, at_float(b, shared, index), row, third)
+    places = _steps(b, b.at_float(shared, index), row, third)
     total = [[f32(0.0)] * 4 for _ in range(keys // 8)]
     for step in range(shape.hdim // STEP):
         for pair in range(keys // STEP):
             offset = step // 4 * slab + STEP * SLAB_ROW * pair
-            key = ldmatrix(b, places[step % 4], offset)
+            key = b.ldmatrix(places[step % 4], offset)
             for half in range(2):
                 tile = 2 * pair + half
                 query = queries[4 * step : 4 * step + 4]
@@ -63,12 +63,12 @@ def accumulate(b, shape, shared, index, first, weights, acc, lane):
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
     low, third, fourth = _quarter(b, lane)
     row = first + ((third << 3) + low)
-    places = _steps(b, at_float(b, shared, index), row, fourth)
+    places = _steps(b, b.at_float(shared, index), row, fourth)
     packed = shape.element.words(b, weights)  # a word for each 8 keys, row by row
     for pair in range(keys // STEP):
         left = [packed[keys // 8 * row + 2 * pair + half] for half in range(2) for row in range(2)]
         for step in range(shape.hdim // STEP):
-            value = ldmatrix(b, places[step % 4], step // 4 * slab + STEP * SLAB_ROW * pair, True)
+            value = b.ldmatrix(places[step % 4], step // 4 * slab + STEP * SLAB_ROW * pair, True)
             for half in range(2):
                 at = slice(8 * step + 4 * half, 8 * step + 4 * half + 4)
                 acc[at] = shape.element.mma(b, left, value[2 * half : 2 * half + 2], acc[at])
@@ -79,14 +79,14 @@ def accumulate(b, shape, shared, index, first, weights, acc, lane):
 def accumulate_fma(b, shape, shared, index, first, weights, acc, lane):
     """As `accumulate`, in float32 on FMA units: four lanes have the weights of a row, and each needs all of them."""
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
-    base = at_float(b, shared, index) + (first * SLAB_ROW + ((lane & 3) << 2))
+    base = b.at_float(shared, index) + (first * SLAB_ROW + ((lane & 3) << 2))
     quad = lane & ~3
     for key in range(keys):
         of_lane, number = quad | key % 8 // 2, key // 8 * 2 + key % 2
-        both = [shuffle(b, "idx", weights[keys // 4 * row + number], of_lane) for row in range(2)]
+        both = [b.shuffle("idx", weights[keys // 4 * row + number], of_lane) for row in range(2)]
         for tile in range(shape.hdim // 8):
             offset = tile // 8 * slab + key * SLAB_ROW + ((tile % 8 ^ key % 8) << 4)
-            pair = shape.element.floats(b, load_words(b, "ld.shared", base, 1, offset))
+            pair = shape.element.floats(b, b.load_words("ld.shared", base, 1, offset))
             for row in range(2):
                 for i in range(2):
                     at = 4 * tile + 2 * row + i
@@ -110,9 +110,9 @@ def store_sums(b, shape, shared, index, acc, row, lane):
     """Accumulators of rows `row` .. + 15 as [row][dim]."""
     pitch = 4 * shape.row_pitch
     row = row + (lane >> 2)
-    base = at_float(b, shared, index) + (row * pitch + ((lane & 3) << 3))
-    values = as_words(b, acc)
+    base = b.at_float(shared, index) + (row * pitch + ((lane & 3) << 3))
+    values = b.as_words(acc)
     for tile in range(shape.hdim // 8):
         for half in range(2):
             at = 4 * tile + 2 * half
-            store_words(b, "st.shared", base, values[at : at + 2], FRAGMENT_ROWS // 2 * pitch * half + 32 * tile)
+            b.store_words("st.shared", base, values[at : at + 2], FRAGMENT_ROWS // 2 * pitch * half + 32 * tile)

@@ -14,7 +14,7 @@ from numba import types
 from ..dtype import HALF
 from ..prompts.shapes import SLAB_DIMS, SLAB_ROW
 from ..prompts.shapes import PipelinedShape as Shape
-from ..tiles import FLOAT, I32, I64, VOID, asm, at_float, floats, op, words
+from ..tiles import FLOAT, I32, I64, VOID, floats, op, words
 from .tile import STEP
 
 GROUP_ROWS = 64  # of a warpgroup
@@ -71,7 +71,7 @@ def _sums_text(shape: Shape, first: int, weights: int, value: int, half: int) ->
 
 
 def _run(b: Any, text: str, constraints: list[str], count: int, operands: list[Any]) -> list[Any]:
-    made = asm(b, text, ",".join([*constraints, "~{memory}"]), ir.LiteralStructType([FLOAT] * count), operands)
+    made = b.ptx(text, ",".join([*constraints, "~{memory}"]), ir.LiteralStructType([FLOAT] * count), operands)
     return [b.extract_value(made, i) for i in range(count)]
 
 
@@ -90,8 +90,8 @@ def _start(b: Any, shape: Shape, shared: Any, factors: Any, sums: Any, half: int
     constraints = ["=&f"] * scores + ["=f" if acc else "=&f"] * made + [str(scores + i) for i in range(len(acc))]
     constraints += ["r"] * len(weights) + ["l"] * len([*factors, *values])
     leading = SLAB_ROW * shape.tile_keys  # from one slab of values to the next
-    described = [_descriptor(b, at_float(b, shared, index), 0) for index in factors]
-    described += [_descriptor(b, at_float(b, shared, index), leading) for index in values]
+    described = [_descriptor(b, b.at_float(shared, index), 0) for index in factors]
+    described += [_descriptor(b, b.at_float(shared, index), leading) for index in values]
     return _run(b, text + "}", constraints, scores + made, [*acc, *weights, *described])
 
 
@@ -140,7 +140,7 @@ def pack(b, shape, weights):
         for number, part in enumerate(parts):
             if number:
                 rest = [x - y for x, y in zip(rest, HALF.floats(b, parts[number - 1][-1:]))]
-            part.append(asm(b, text, "=r,f,f", I32, rest))
+            part.append(b.ptx(text, "=r,f,f", I32, rest))
     fragments = [(step, i, row) for step in range(half // 4) for i in range(2) for row in range(2)]
     return [part[half // 2 * row + 2 * step + i] for part in parts for step, i, row in fragments]
 
@@ -150,19 +150,19 @@ def pack(b, shape, weights):
 
 @op(types.void)
 def init_barrier(b, shared, index, count):
-    asm(b, "mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", VOID, [at_float(b, shared, index), count])
+    b.ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", VOID, [b.at_float(shared, index), count])
 
 
 @op(types.void)
 def arrive(b, shared, index):
-    asm(b, "mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", VOID, [at_float(b, shared, index)])
+    b.ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", VOID, [b.at_float(shared, index)])
 
 
 @op(types.void)
 def expect(b, shared, index, count):
     """Arrive, and make the phase wait for as many bytes."""
     text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
-    asm(b, text, "r,r,~{memory}", VOID, [at_float(b, shared, index), count])
+    b.ptx(text, "r,r,~{memory}", VOID, [b.at_float(shared, index), count])
 
 
 @op(types.void)
@@ -171,33 +171,33 @@ def wait_barrier(b, shared, index, parity):
         "{ .reg .pred done; $$wait${:uid}: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
         "@!done bra $$wait${:uid}; }"
     )
-    asm(b, text, "r,r,~{memory}", VOID, [at_float(b, shared, index), parity])
+    b.ptx(text, "r,r,~{memory}", VOID, [b.at_float(shared, index), parity])
 
 
 @op(types.void)
 def fence_async(b):
     """Let the asynchronous proxy see what this thread wrote to shared memory."""
-    asm(b, "fence.proxy.async.shared::cta;", "~{memory}", VOID, [])
+    b.ptx("fence.proxy.async.shared::cta;", "~{memory}", VOID, [])
 
 
 @op(types.void)
 def open_map(b, tensor_map):
     """Let this thread use a tensor map that somebody wrote to global memory before the launch."""
-    asm(b, "fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}", VOID, [tensor_map])
+    b.ptx("fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}", VOID, [tensor_map])
 
 
 @op(lambda slabs, rows: types.void)
 def copy_tile(b, slabs, rows, shared, index, tensor_map, row, head, batch, barrier):
     """`rows` rows from that on, zeros behind the last."""
-    target, counts = at_float(b, shared, index), at_float(b, shared, barrier)
+    target, counts = b.at_float(shared, index), b.at_float(shared, barrier)
     for slab in range(slabs):
         text = (
             "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
             f"[$0+{slab * SLAB_ROW * rows}], [$1, {{{SLAB_DIMS * slab}, $2, $3, $4}}], [$5];"
         )
-        asm(b, text, "r,l,r,r,r,r,~{memory}", VOID, [target, tensor_map, row, head, batch, counts])
+        b.ptx(text, "r,l,r,r,r,r,~{memory}", VOID, [target, tensor_map, row, head, batch, counts])
 
 
 @op(lambda how, count: types.void)
 def set_registers(b, how, count):
-    asm(b, f"setmaxnreg.{how}.sync.aligned.u32 {count};", "~{memory}", VOID, [])
+    b.ptx(f"setmaxnreg.{how}.sync.aligned.u32 {count};", "~{memory}", VOID, [])

@@ -23,19 +23,7 @@ from ..loads import columns, copy_async
 from ..mask import bounds_of, key_offsets, mask
 from ..schedule import block_of, query_of
 from ..softmax import NO_KEY, QUAD, lane_sum, update
-from ..tiles import (
-    BYTES,
-    I64,
-    VOID,
-    asm,
-    at_float,
-    constant,
-    i32,
-    launch_dependents,
-    load_floats,
-    op,
-    store_floats,
-)
+from ..tiles import BYTES, I64, VOID, constant, i32, launch_dependents, op
 from .shape import FRAGMENT_ROWS, ChunkShape
 
 SEEDED_KEYS = 8  # of a thread from one exact seed to the next, as `embed` promises
@@ -43,7 +31,7 @@ SEEDED_KEYS = 8  # of a thread from one exact seed to the next, as `embed` promi
 
 @op(types.void)
 def wait_copies(b):
-    asm(b, "cp.async.wait_all;", "~{memory}", VOID, [])
+    b.ptx("cp.async.wait_all;", "~{memory}", VOID, [])
 
 
 def _copy(b: Any, target: Any, offset: int, row: Any, pieces: list[Any], inside: Any) -> None:
@@ -67,7 +55,7 @@ def copy_tile(b, shape, pitch, shared, index, pointer, first, last, row_pitch, c
     Rows first + row, and every row_step-th, to rows `pitch` floats apart from float `index` on; zeros behind `last`.
     """
     step, rows = shape.row_step, shape.batch
-    target = at_float(b, shared, index + (row * pitch + (chunk << 2)))
+    target = b.at_float(shared, index + (row * pitch + (chunk << 2)))
     wide = b.zext(row_pitch << 2, I64)
     for offset in range(0, rows, step):
         with _inside(b, row, offset, rows, step):
@@ -80,14 +68,14 @@ def copy_tile(b, shape, pitch, shared, index, pointer, first, last, row_pitch, c
 def rotate_tile(b, shape, shared, index, state, rotation, batch, first, last, row, chunk):
     """A thread's chunks of a tile, in place."""
     step, rows, pitch, pairs = shape.row_step, shape.batch, shape.key_pitch, pairs_of(shape, 1)
-    address = at_float(b, shared, index + (row * pitch + (chunk << 2)))
+    address = b.at_float(shared, index + (row * pitch + (chunk << 2)))
     for number, offset in enumerate(range(0, rows, step)):
         if number % SEEDED_KEYS == 0:
             place = first + (row + offset)
             turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), step)
         by, at = next(turned), 4 * pitch * offset
         with _inside(b, row, offset, rows, step):
-            store_floats(b, address, rotate(b, load_floats(b, address, 4, at), by, pairs), at)
+            b.store_floats(address, rotate(b, b.load_floats(address, 4, at), by, pairs), at)
 
 
 def stage_queries(shape: ChunkShape) -> tuple[Any, Any]:
@@ -100,16 +88,16 @@ def stage_queries(shape: ChunkShape) -> tuple[Any, Any]:
 
     @op(types.void)
     def copy_row(b, shared, pointer, columns, row, chunk):
-        target = at_float(b, shared, row * pitch + (chunk << 2))
+        target = b.at_float(shared, row * pitch + (chunk << 2))
         _copy(b, target, 4 * at, pointer, columns, row == row)
 
     @op(types.void)
     def embed_row(b, shared, state, rotation, batch, place, scale, row, chunk):
-        address = at_float(b, shared, row * pitch + (chunk << 2))
-        x = load_floats(b, address, 4, 4 * at)
+        address = b.at_float(shared, row * pitch + (chunk << 2))
+        x = b.load_floats(address, 4, 4 * at)
         if shape.rotates:
             x = rotate(b, x, next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)), pairs)
-        store_floats(b, address, [value * scale for value in x], 4 * at)
+        b.store_floats(address, [value * scale for value in x], 4 * at)
 
     @cuda.jit(device=True, forceinline=True)
     def copy(shared, tensors, sizes, batch, head, tile, columns, row, chunk):

@@ -19,7 +19,7 @@ from ..atoms import wgmma as atoms
 from ..dtype import DTYPES
 from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, masks_of, row_top, row_total
-from ..tiles import FLOAT, I32, constant, exp2, f32, floats, maximum, op, part, shuffle, wait_for_launch
+from ..tiles import FLOAT, I32, constant, f32, floats, op, part, wait_for_launch
 from .float32_far import attend_far, load_scale, query_scale, store_rows, tiles_of_head
 from .phases import tile_of
 from .pipeline import Pipeline, begin_barriers, next_stage, producer, release
@@ -53,13 +53,13 @@ def softmax(b, each, scores, row_max, row_sum, own, k_scale, v_scale):
     less = b.bitcast((254 << 23) - b.bitcast(v_scale, I32), FLOAT)  # 1 / v_scale, a power of two
     weights, sums, factors, tops = [], [], [], []
     for row in range(2):
-        scale = maximum(b, own[row] * k_scale, f32(LEAST_SCALE))
+        scale = b.maximum(own[row] * k_scale, f32(LEAST_SCALE))
         of_row = scores[each * row : each * (row + 1)]
         top = row_top(b, of_row, QUAD)
-        tops.append(maximum(b, row_max[row], b.fma(top, scale, exponent)))
+        tops.append(b.maximum(row_max[row], b.fma(top, scale, exponent)))
         shift = exponent + WEIGHT_TOP - tops[row]
-        made = [exp2(b, b.fma(score, scale, shift)) for score in of_row]
-        factors.append(exp2(b, row_max[row] - tops[row]))
+        made = [b.exp2(b.fma(score, scale, shift)) for score in of_row]
+        factors.append(b.exp2(row_max[row] - tops[row]))
         sums.append(b.fma(row_total(b, made), less, row_sum[row] * factors[row]))
         weights += made
     return [*weights, *sums, *factors, *tops]
@@ -70,7 +70,7 @@ def warp_tops(b, x):
     """The largest of a warp, of each of two."""
     made = list(x)
     for lanes in masks_of(0, 5):
-        made = [maximum(b, value, shuffle(b, "bfly", value, lanes)) for value in made]
+        made = [b.maximum(value, b.shuffle("bfly", value, lanes)) for value in made]
     return made
 
 

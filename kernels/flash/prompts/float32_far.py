@@ -20,23 +20,7 @@ from ..epilogue import exact_inverse
 from ..mask import LOG2_E, bounds_of, key_offsets, mask
 from ..schedule import query_of
 from ..softmax import QUAD, lane_sum, row_top
-from ..tiles import (
-    FLOAT,
-    I64,
-    as_floats,
-    as_words,
-    at_float,
-    constant,
-    exp2,
-    f32,
-    floats,
-    load_words,
-    maximum,
-    op,
-    store_floats,
-    store_words,
-    where,
-)  # fmt: skip
+from ..tiles import FLOAT, I64, constant, f32, floats, op
 from .phases import rows_written
 from .shapes import Prompt32Shape
 
@@ -47,7 +31,7 @@ FAR_KEYS, LOWEST = 8, -3.4028234663852886e38  # keys at a time, and the first ro
 def load_scale(b, pointer, index):
     """Behind `wait_for_launch`: not by way of the cache for what never changes."""
     address = pointer + (b.sext(index, I64) << 2)
-    return as_floats(b, load_words(b, "ld.global", address, 1))[0]
+    return b.as_floats(b.load_words("ld.global", address, 1))[0]
 
 
 def tiles_of_head(shape: Prompt32Shape) -> Any:
@@ -85,7 +69,7 @@ def store_rows(shape: Prompt32Shape) -> Any:
             with b.if_then(valid):
                 for tile in range(shape.hdim // 8):
                     values = [acc[4 * tile + 2 * half + i] * by for i in range(2)]
-                    store_words(b, "st.global", address, as_words(b, values), 32 * tile)
+                    b.store_words("st.global", address, b.as_words(values), 32 * tile)
 
         return put
 
@@ -102,24 +86,24 @@ def stage(b, shape, pitch, by_dim, shared, index, row, chunk, parts, source, ins
     dims = shape.dims
     at = parts + b.sext(source, I64) * (4 * dims)
     whole, halves = (at + b.zext(chunk << size, I64) for size in (4, 3))
-    kept = as_floats(b, load_words(b, "ld.global", whole, 4))
+    kept = b.as_floats(b.load_words("ld.global", whole, 4))
 
     def joined() -> list[Any]:
-        high, low = (HALF.floats(b, load_words(b, "ld.global", halves, 2, 2 * dims * i)) for i in range(2))
+        high, low = (HALF.floats(b, b.load_words("ld.global", halves, 2, 2 * dims * i)) for i in range(2))
         return [(x + y) * scale for x, y in zip(high, low)]
 
-    x = where(b, scale < math.inf, joined, kept)
+    x = b.where(scale < math.inf, joined, kept)
     x = [b.select(inside != 0, value * factor, f32(0.0)) for value in x]
     column = chunk << 2
     if by_dim:
         of_eight, first = chunk >> 1 & 3, chunk << 4 & 16
         column = (column & -32) + (first + of_eight)
-    target = at_float(b, shared, index + (row * pitch + column))
+    target = b.at_float(shared, index + (row * pitch + column))
     if by_dim:
-        for i, word in enumerate(as_words(b, x)):
-            store_words(b, "st.shared", target, [word], 16 * i)
+        for i, word in enumerate(b.as_words(x)):
+            b.store_words("st.shared", target, [word], 16 * i)
     else:
-        store_floats(b, target, x)
+        b.store_floats(target, x)
 
 
 @op(lambda each, size: types.Tuple([floats(count) for count in (2 * each, 2, 2, size)]))
@@ -133,9 +117,9 @@ def far_softmax(b, each, size, scores, row_max, row_sum, acc, keys):
     weights, tops, sums, factors = [], [], [], []
     for row in range(2):
         of_row = scores[each * row : each * (row + 1)]
-        tops.append(maximum(b, row_max[row], row_top(b, of_row, QUAD)))
-        made = [exp2(b, b.fma(score - tops[row], f32(LOG2_E), ceiling)) for score in of_row]
-        factors.append(exp2(b, (row_max[row] - tops[row]) * LOG2_E))
+        tops.append(b.maximum(row_max[row], row_top(b, of_row, QUAD)))
+        made = [b.exp2(b.fma(score - tops[row], f32(LOG2_E), ceiling)) for score in of_row]
+        factors.append(b.exp2((row_max[row] - tops[row]) * LOG2_E))
         sums.append(functools.reduce(b.fadd, made, row_sum[row] * factors[row]))
         weights += made
     return weights, tops, sums, scaled_rows(b, acc, factors)

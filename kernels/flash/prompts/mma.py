@@ -20,14 +20,7 @@ from ..loads import columns
 from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, step
 from ..tiles import constant, wait_for_launch
-from .phases import (
-    commit,
-    copy_rows,
-    merge_keys,
-    stage_queries,
-    tile_of,
-    wait_groups,
-)
+from .phases import commit, copy_rows, merge_keys, stage_queries, tile_of, wait_groups
 from .phases import place as place_of
 from .shapes import FRAGMENT_ROWS, PromptShape
 

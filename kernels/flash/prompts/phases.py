@@ -17,21 +17,7 @@ from ..embed import pairs_of, rotate, turns
 from ..epilogue import inverse, out_row
 from ..loads import columns, copy_async, load_rows
 from ..schedule import ROW_STEPS, query_of
-from ..tiles import (
-    I64,
-    VOID,
-    as_floats,
-    asm,
-    at_float,
-    exp2,
-    f32,
-    i32,
-    load_words,
-    maximum,
-    op,
-    store_words,
-    zero_words,
-)
+from ..tiles import I64, VOID, f32, i32, op, zero_words
 from .shapes import SLAB_CHUNKS, SLAB_DIMS, SLAB_ROW, PromptShape, WgmmaShape
 
 
@@ -97,11 +83,11 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
 
     def put_words(b: Any, base: Any, row: Any, chunk: Any, words_of: Any) -> None:
         with b.if_then(chunk < -(-hdim // SLAB_DIMS) * SLAB_CHUNKS):
-            store_words(b, "st.shared", where(b, base, row, chunk), words_of())
+            b.store_words("st.shared", where(b, base, row, chunk), words_of())
 
     @op(types.void)
     def keep(b, shared, words, state, rotation, batch, query, last, row, chunk):
-        base = at_float(b, shared, index)
+        base = b.at_float(shared, index)
         turned = turns(shape, b, state, rotation, (batch, query, last, chunk, 1), step)
         for number, offset in enumerate(offsets):
             x = words[4 * number : 4 * number + 4]
@@ -111,7 +97,7 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
 
     @op(types.void)
     def put(b, shared, row, chunk, values):
-        put_words(b, at_float(b, shared, index), row, chunk, partial(shape.element.words, b, values))
+        put_words(b, b.at_float(shared, index), row, chunk, partial(shape.element.words, b, values))
 
     by_row = prologue(shape, put, scaled=False)  # the scale would round queries once more
 
@@ -172,7 +158,7 @@ def copy_rows(b, shape, shared, index, pointer, first, end, pitch, columns, row,
     of one chunk.
     """
     step = shape.row_step
-    targets = places(b, shape, at_float(b, shared, index), row, chunk)
+    targets = places(b, shape, b.at_float(shared, index), row, chunk)
     place_ = first + row
     pitch = b.zext(pitch, I64) * shape.element.size
     source = pointer + b.sext(place_, I64) * pitch
@@ -186,13 +172,13 @@ def copy_rows(b, shape, shared, index, pointer, first, end, pitch, columns, row,
 
 @op(types.void)
 def commit(b):
-    asm(b, "cp.async.commit_group;", "~{memory}", VOID, [])
+    b.ptx("cp.async.commit_group;", "~{memory}", VOID, [])
 
 
 @op(lambda pending: types.void)
 def wait_groups(b, pending):
     """Until all but the last `pending` groups of this thread's copies are there."""
-    asm(b, f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
+    b.ptx(f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
 
 
 def rows_written(put_first: Any, put_second: Any) -> Any:
@@ -220,24 +206,24 @@ def merge_keys(shape: PromptShape) -> Any:
 
     @op(types.void)
     def put(b, shared, pointer, row, dim):
-        statistics = [at_float(b, shared, at[name]) + (row << 2) for name in ("row_max", "row_sum")]
+        statistics = [b.at_float(shared, at[name]) + (row << 2) for name in ("row_max", "row_sum")]
         maxima, totals = (
-            [as_floats(b, load_words(b, "ld.shared", base, 1, 4 * rows * warp))[0] for warp in range(shape.key_warps)]
+            [b.as_floats(b.load_words("ld.shared", base, 1, 4 * rows * warp))[0] for warp in range(shape.key_warps)]
             for base in statistics
         )
         top = maxima[0]
         for other in maxima[1:]:
-            top = maximum(b, top, other)
+            top = b.maximum(top, other)
         out, total = [f32(0.0)] * vector, f32(0.0)
-        address = at_float(b, shared, at["sums"]) + (row * pitch + (dim << 2))
+        address = b.at_float(shared, at["sums"]) + (row * pitch + (dim << 2))
         for warp, (row_max, row_sum) in enumerate(zip(maxima, totals)):
-            factor = exp2(b, row_max - top)
+            factor = b.exp2(row_max - top)
             total = b.fma(factor, row_sum, total)
-            values = [x for i in (0, 16) for x in load_words(b, "ld.shared", address, 4, rows * pitch * warp + i)]
-            out = [b.fma(factor, x, y) for x, y in zip(as_floats(b, values), out)]
+            values = [x for i in (0, 16) for x in b.load_words("ld.shared", address, 4, rows * pitch * warp + i)]
+            out = [b.fma(factor, x, y) for x, y in zip(b.as_floats(values), out)]
         by = inverse(b, total)
         where = pointer + b.zext(dim * size, I64)
-        store_words(b, "st.global", where, shape.element.words(b, [x * by for x in out]))
+        b.store_words("st.global", where, shape.element.words(b, [x * by for x in out]))
 
     @cuda.jit(device=True, forceinline=True)
     def done(shared, tid, tensors, sizes, batch, head, tile):

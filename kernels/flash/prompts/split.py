@@ -25,20 +25,7 @@ from ..dtype import DTYPES, HALF
 from ..embed import begin, pairs_of, rotate, turns
 from ..loads import columns, load_rows
 from ..schedule import ROW_STEPS
-from ..tiles import (
-    FLOAT,
-    I32,
-    as_floats,
-    as_words,
-    asm,
-    f32,
-    floats,
-    i32,
-    launch_dependents,
-    op,
-    store_words,
-    zero_words,
-)  # fmt: skip
+from ..tiles import FLOAT, I32, f32, floats, i32, launch_dependents, op, zero_words
 from .shapes import SPLIT_THREADS, Prompt32Shape
 
 SPLIT_WARPS = SPLIT_THREADS // 32
@@ -66,7 +53,7 @@ def _greater(b: Any, x: Any, y: Any) -> Any:
 
 def _magnitudes(b: Any, x: Any) -> list[Any]:
     """Bits without the sign: they order as the magnitudes do, and NaN is above infinity."""
-    return [word & 0x7FFFFFFF for word in as_words(b, x)]
+    return [word & 0x7FFFFFFF for word in b.as_words(x)]
 
 
 def _tops(b: Any, rows: list[list[Any]]) -> list[Any]:
@@ -82,7 +69,7 @@ def largest(b, x):
 
 @op(types.uint32)
 def warp_largest(b, bits):
-    return asm(b, "redux.sync.max.u32 $0, $1, -1;", "=r,r", I32, [bits])
+    return b.ptx("redux.sync.max.u32 $0, $1, -1;", "=r,r", I32, [bits])
 
 
 @op(types.uint32)
@@ -185,12 +172,12 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
 
     @op(floats(4 * ROW_STEPS))
     def as_they_are(b, words):
-        return as_floats(b, words)
+        return b.as_floats(words)
 
     @op(floats(4 * ROW_STEPS))
     def rotated(b, words, state, rotation, batch, place, last, chunk):
         turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), row_step)
-        x = as_floats(b, words)
+        x = b.as_floats(words)
         return [y for i in range(ROW_STEPS) for y in rotate(b, x[4 * i : 4 * i + 4], next(turned), pairs)]
 
     @op(types.void)
@@ -200,15 +187,15 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
             parts = split_parts(b, [value * factor for value in x[4 * i : 4 * i + 4]])
             with b.if_then(row + offset <= last):
                 for number, words in enumerate(parts):
-                    store_words(b, "st.global", pointer, words, 4 * dims * offset + 2 * dims * number)
+                    b.store_words("st.global", pointer, words, 4 * dims * offset + 2 * dims * number)
 
     @op(types.void)
     def store_row(b, pointer, words, state, rotation, batch, place, chunk, values):
         if rotates:
             turned = next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1))
-            made, embeds = rotate(b, as_floats(b, words), turned, pairs), values == 0
-            words = [b.select(embeds, x, y) for x, y in zip(as_words(b, made), words)]
-        store_words(b, "st.global", pointer + b.zext(chunk << 4, pointer.type), words)
+            made, embeds = rotate(b, b.as_floats(words), turned, pairs), values == 0
+            words = [b.select(embeds, x, y) for x, y in zip(b.as_words(made), words)]
+        b.store_words("st.global", pointer + b.zext(chunk << 4, pointer.type), words)
 
     def kernel(tensors, sizes, rotation, workspace, scales, q_parts, k_parts, v_parts):
         launch_dependents()

@@ -20,19 +20,7 @@ from ..embed import begin, state_size
 from ..epilogue import inverse
 from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, step
-from ..tiles import (
-    I64,
-    as_floats,
-    as_words,
-    constant,
-    i32,
-    op,
-    part,
-    shuffle,
-    store_words,
-    wait_for_launch,
-    zero_words,
-)
+from ..tiles import I64, constant, i32, op, part, wait_for_launch, zero_words
 from .phases import asked_words, place, rows_written, stage_queries, tile_of
 from .pipeline import Pipeline, begin_barriers, next_stage, producer, release
 from .shapes import SLAB_ROW, WgmmaShape
@@ -58,7 +46,7 @@ def transpose_quad(b: Any, member: Any, words: list[Any]) -> list[Any]:
         for low in (i for i in range(4) if not i & bit):
             high = low + bit
             kept, sent = b.select(upper, words[high], words[low]), b.select(upper, words[low], words[high])
-            (got,) = as_words(b, [shuffle(b, "bfly", as_floats(b, [sent])[0], bit)])
+            (got,) = b.as_words([b.shuffle("bfly", b.as_floats([sent])[0], bit)])
             words[low], words[high] = b.select(upper, got, kept), b.select(upper, kept, got)
     return words
 
@@ -78,7 +66,7 @@ def store_rows(shape: WgmmaShape) -> Any:
             for first in range(0, tiles, 4):
                 words = transpose_quad(b, member, (packed[first : first + 4] + [i32(0)] * 4)[:4])
                 with b.if_then(valid & (member < tiles - first)):
-                    store_words(b, "st.global", address, words, 16 * first)
+                    b.store_words("st.global", address, words, 16 * first)
 
         return put
 
