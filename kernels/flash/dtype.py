@@ -49,13 +49,7 @@ class Dtype:
 
     def mma(self, b: Any, a_: Sequence[Any], b_: Sequence[Any], c: Sequence[Any]) -> list[Any]:
         """mma.m16n8k16 with float32 accumulators; fragments as `device.asm.mma_m16n8k16_f16` has them."""
-        text = (
-            f"mma.sync.aligned.m16n8k16.row.col.f32.{self.ptx}.{self.ptx}.f32 "
-            "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
-        )
-        constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
-        made = b.ptx(text, constraints, ir.LiteralStructType([FLOAT] * 4), [*a_, *b_, *c])
-        return [b.extract_value(made, i) for i in range(4)]
+        return b.mma(f"m16n8k16.row.col.f32.{self.ptx}.{self.ptx}.f32", a_, b_, c)
 
 
 DTYPES = {each.name: each for each in (Dtype("float32", 4), Dtype("float16", 2, "f16"), Dtype("bfloat16", 2, "bf16"))}

@@ -57,7 +57,7 @@ def store_statistics(b, shape, shared, index, g, values):
     for number, value in enumerate(b.as_words(values)):
         row = g + 8 * number
         with b.if_then(row < shape.rows):
-            b.store_words("st.shared", shared + (index + row << 2), [value])
+            b.store_words("st.shared", b.at_float(shared, index + row), [value])
 
 
 def merged(b: Any, state: Sequence[Any], parts: Sequence[Sequence[Any]]) -> list[Any]:
@@ -75,25 +75,26 @@ def no_keys() -> list[Any]:
     return [f32(x) for x in (0.0, 0.0, 0.0, 0.0, NO_KEY, 0.0)]
 
 
+@op(lambda shape: floats(6))
+def merge_warps(b, shape, shared, row, dim):
+    """The partial result of a row, of all warps, from `dim` on."""
+    at, rows, pitch, parts = shape.layout, shape.rows, shape.row_pitch, []
+    row_at, sums = b.at_float(shared, row), b.at_float(shared, row * pitch + dim)
+    for warp in range(shape.warps):
+        part = b.load_words("ld.shared", sums, 4, 4 * (at["sums"] + warp * rows * pitch))
+        for statistic in ("row_max", "row_sum"):
+            part += b.load_words("ld.shared", row_at, 1, 4 * (at[statistic] + warp * rows))
+        parts.append(b.as_floats(part))
+    return merged(b, no_keys(), parts)
+
+
 def finish(shape: DecodeShape) -> Any:
     """done(shared, tid, tensors, sizes, workspace, block, split): `block` is (batch, KV head, tile).
 
     Accumulators and statistics of all warps are in shared memory, in front of a barrier that it has.
     """
-    at, rows, pitch = shape.layout, shape.rows, shape.row_pitch
-    quads, hdim, threads, put = shape.hdim // 4, shape.hdim, shape.threads, store_quad(shape.element)
-
-    @op(floats(6))
-    def of_warps(b, shared, row, dim):
-        row_at = shared + (row << 2)
-        sums = shared + (row * pitch + dim << 2)
-        parts = []
-        for warp in range(shape.warps):
-            part = b.load_words("ld.shared", sums, 4, 4 * (at["sums"] + warp * rows * pitch))
-            for statistic in ("row_max", "row_sum"):
-                part += b.load_words("ld.shared", row_at, 1, 4 * (at[statistic] + warp * rows))
-            parts.append(b.as_floats(part))
-        return merged(b, no_keys(), parts)
+    rows, quads, hdim, threads = shape.rows, shape.hdim // 4, shape.hdim, shape.threads
+    of_warps, put = merge_warps(shape), store_quad(shape.element)
 
     @cuda.jit(device=True, forceinline=True)
     def done(shared, tid, tensors, sizes, workspace, block, split):

@@ -10,7 +10,6 @@ have: a lane takes dims 4m .. 4m + 3 of 16 by one load, and keys 2m, 2m + 1 of 8
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 
 from ...device.tensor import FACTOR_BOUND, VALUE_BOUND
@@ -33,13 +32,7 @@ def split(b: Any, x: Any, bound: float = 0.0, rounded: bool = True) -> tuple[Any
 
 def mma(b: Any, a_: Sequence[Any], b_: Sequence[Any], c: Sequence[Any]) -> list[Any]:
     """a b + c of a warp; fragments as `device.asm.mma_m16n8k8_tf32` has them."""
-    text = (
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
-    )
-    constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
-    made = b.ptx(text, constraints, ir.LiteralStructType([FLOAT] * 4), [*b.as_words([*a_, *b_]), *c])
-    return [b.extract_value(made, i) for i in range(4)]
+    return b.mma("m16n8k8.row.col.f32.tf32.tf32.f32", b.as_words(a_), b.as_words(b_), c)
 
 
 @op(lambda shape, rounded=False: floats(4 * (shape.warp_keys // 8)))

@@ -8,7 +8,6 @@ So scores of a tile and the weighted sum of the one before are started by one st
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 
 from ..dtype import HALF
@@ -70,11 +69,6 @@ def _sums_text(shape: Shape, first: int, weights: int, value: int, half: int) ->
     return _steps("dv", value, slabs) + _products(kind, total, factors, "1, 1, 1", how)
 
 
-def _run(b: Any, text: str, constraints: list[str], count: int, operands: list[Any]) -> list[Any]:
-    made = b.ptx(text, ",".join([*constraints, "~{memory}"]), ir.LiteralStructType([FLOAT] * count), operands)
-    return [b.extract_value(made, i) for i in range(count)]
-
-
 def _start(b: Any, shape: Shape, shared: Any, factors: Any, sums: Any, half: int = 0) -> list[Any]:
     """Start Q K^T of the tiles `factors`, and P V of `sums` = (weights, acc, value), a group each, or one."""
     scores, made = len(factors) // 2 * shape.tile_keys // 2, shape.sum_dims // 2 * bool(sums)
@@ -87,12 +81,12 @@ def _start(b: Any, shape: Shape, shared: Any, factors: Any, sums: Any, half: int
         text += _scores_text(shape, at + len(weights), at + len(weights) + 1)
     if sums:
         text += _sums_text(shape, scores, at, at + len(weights) + len(factors), half)
-    constraints = ["=&f"] * scores + ["=f" if acc else "=&f"] * made + [str(scores + i) for i in range(len(acc))]
-    constraints += ["r"] * len(weights) + ["l"] * len([*factors, *values])
+    how = ["=&f"] * scores + ["=f" if acc else "=&f"] * made + [str(scores + i) for i in range(len(acc))]
+    how += ["r"] * len(weights) + ["l"] * len([*factors, *values])
     leading = SLAB_ROW * shape.tile_keys  # from one slab of values to the next
     described = [_descriptor(b, b.at_float(shared, index), 0) for index in factors]
     described += [_descriptor(b, b.at_float(shared, index), leading) for index in values]
-    return _run(b, text + "}", constraints, scores + made, [*acc, *weights, *described])
+    return b.ptx(text + "}", ",".join([*how, "~{memory}"]), [FLOAT] * (scores + made), [*acc, *weights, *described])
 
 
 @op(lambda shape: floats(shape.tile_keys // 2))
@@ -119,8 +113,8 @@ def start_both(b, shape, shared, query, key, weights, acc, value):
 @op(lambda count, pending: floats(count))
 def wait(b, count, pending, values):
     """The same, when all but the last `pending` groups of products are done."""
-    same = ["=f"] * count + [str(i) for i in range(count)]
-    return _run(b, f"wgmma.wait_group.sync.aligned {pending};", same, count, values)
+    same = ",".join([*["=f"] * count, *map(str, range(count)), "~{memory}"])
+    return b.ptx(f"wgmma.wait_group.sync.aligned {pending};", same, [FLOAT] * count, values)
 
 
 @op(lambda count: floats(count))
@@ -172,12 +166,6 @@ def wait_barrier(b, shared, index, parity):
         "@!done bra $$wait${:uid}; }"
     )
     b.ptx(text, "r,r,~{memory}", VOID, [b.at_float(shared, index), parity])
-
-
-@op(types.void)
-def fence_async(b):
-    """Let the asynchronous proxy see what this thread wrote to shared memory."""
-    b.ptx("fence.proxy.async.shared::cta;", "~{memory}", VOID, [])
 
 
 @op(types.void)

@@ -11,6 +11,7 @@ from typing import Any
 
 from numba import cuda, float32, types, uint64
 
+from ...device.asm import cp_async_wait_all
 from ...device.cint import cint
 from ...device.vector import advance
 from ...version import Kernel
@@ -23,15 +24,10 @@ from ..loads import columns, copy_async
 from ..mask import bounds_of, key_offsets, mask
 from ..schedule import block_of, query_of
 from ..softmax import NO_KEY, QUAD, lane_sum, update
-from ..tiles import BYTES, I64, VOID, constant, i32, launch_dependents, op
+from ..tiles import BYTES, I64, constant, i32, launch_dependents, op
 from .shape import FRAGMENT_ROWS, ChunkShape
 
 SEEDED_KEYS = 8  # of a thread from one exact seed to the next, as `embed` promises
-
-
-@op(types.void)
-def wait_copies(b):
-    b.ptx("cp.async.wait_all;", "~{memory}", VOID, [])
 
 
 def _copy(b: Any, target: Any, offset: int, row: Any, pieces: list[Any], inside: Any) -> None:
@@ -135,8 +131,8 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
     zero_acc, fresh, zero = constant(size, 0.0), constant(2, NO_KEY), constant(2, 0.0)
     softmax = update(2, len(keys), QUAD, size, scaled_rows)
     block, bounds, seen, done = block_of(shape), bounds_of(shape), mask(shape, 2, keys), finish(shape)
-    sum_rows, statistics = lane_sum(2, QUAD), store_statistics(shape)
-    max_at, sum_at, overlap = shape.layout["row_max"], shape.layout["row_sum"], shape.overlap
+    sum_rows, statistics, overlap = lane_sum(2, QUAD), store_statistics(shape), shape.overlap
+    max_at, sum_at = shape.layout["row_max"], shape.layout["row_sum"]
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 16)
@@ -158,7 +154,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
             if base < end:
                 copy_keys(shared, k_tile, k, base, end - 1, tensors.k_row, key_at, row, chunk)
                 copy_values(shared, v_tile, v, base, end - 1, tensors.v_row, value_at, row, chunk)
-        wait_copies()
+        cp_async_wait_all()
         if copies:
             embed_queries(shared, sizes, rotation, state_of(rotation, chunk), batch, tile, first_query, row, chunk)
         of_tile = tile * rows + row_warp * fragment + (lane >> 2)
@@ -167,7 +163,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
         acc, row_max, row_sum = zero_acc(), fresh(), zero()
         while base < end:
             after = base + tile_keys
-            wait_copies()
+            cp_async_wait_all()
             if rotates and copies:
                 state = state_of(rotation, chunk)  # here, as registers are full over the loop
                 turn(shared, k_tile, state, rotation, batch, base, end - 1, row, chunk)

@@ -20,8 +20,8 @@ from ..dtype import DTYPES
 from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, masks_of, row_top, row_total
 from ..tiles import FLOAT, I32, constant, f32, floats, op, part, wait_for_launch
-from .float32_far import attend_far, load_scale, query_scale, store_rows, tiles_of_head
-from .phases import tile_of
+from .float32_far import attend_far, load_scale, query_scale, store_row, tiles_of_head
+from .phases import rows_written, tile_of
 from .pipeline import Pipeline, begin_barriers, next_stage, producer, release
 from .shapes import Prompt32Shape
 from .split import TOP, UNSPLIT
@@ -196,7 +196,7 @@ def prompt32_kernel(shape: Prompt32Shape) -> Kernel:
         shape.tile_keys, shape.groups, shape.rows, Pipeline(shape).query, Pipeline(shape).group
     )  # fmt: skip
     give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
-    begin, block, write = begin_barriers(shape, 4 * groups, 1), tile_of(shape.rows), store_rows(shape)
+    begin, block, write = begin_barriers(shape, 4 * groups, 1), tile_of(shape.rows), rows_written(shape, store_row)
     bounds, q_scale, greatest = bounds_of(shape), query_scale(shape), greatest_score(shape)
     tiles_of, most_score = tiles_of_head(shape), float32(MOST_SCORE)
     copy_all, multiply, attend = copier(shape), multiplier(shape), attend_far(shape)

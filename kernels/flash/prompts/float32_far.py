@@ -58,22 +58,15 @@ def query_scale(shape: Prompt32Shape) -> Any:
     return scale
 
 
-def store_rows(shape: Prompt32Shape) -> Any:
-    """As `rows_written`; 0 without keys."""
-
-    def half_of(half: int) -> Any:
-        @op(types.void)
-        def put(b, pointer, valid, member, acc, row_sum):
-            by = exact_inverse(b, row_sum[half])
-            address = pointer + b.zext(member << 3, I64)
-            with b.if_then(valid):
-                for tile in range(shape.hdim // 8):
-                    values = [acc[4 * tile + 2 * half + i] * by for i in range(2)]
-                    b.store_words("st.global", address, b.as_words(values), 32 * tile)
-
-        return put
-
-    return rows_written(half_of(0), half_of(1))
+@op(lambda shape, half: types.void)
+def store_row(b, shape, half, pointer, valid, member, acc, row_sum):
+    """For `rows_written`."""
+    by = exact_inverse(b, row_sum[half])
+    address = pointer + b.zext(member << 3, I64)
+    with b.if_then(valid):
+        for tile in range(shape.hdim // 8):
+            values = [acc[4 * tile + 2 * half + i] * by for i in range(2)]
+            b.store_words("st.global", address, b.as_words(values), 32 * tile)
 
 
 @op(lambda shape, pitch, by_dim: types.void)
@@ -138,7 +131,7 @@ def attend_far(shape: Prompt32Shape) -> Any:
     masked = mask(shape, 2, key_offsets(keys))
     zero_acc, fresh, zero = (constant(*each) for each in ((dims // 2, 0.0), (2, LOWEST), (2, 0.0)))
     bounds, q_scale = bounds_of(shape), query_scale(shape)
-    write, sum_rows = store_rows(shape), lane_sum(2, QUAD)
+    write, sum_rows = rows_written(shape, store_row), lane_sum(2, QUAD)
 
     @cuda.jit(device=True, forceinline=True)
     def attend(shared, tid, tensors, sizes, rotation, scales, q, k, v, batch, head, tile, tiles, all_keys, first_query,

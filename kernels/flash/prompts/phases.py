@@ -18,7 +18,7 @@ from ..epilogue import inverse, out_row
 from ..loads import columns, copy_async, load_rows
 from ..schedule import ROW_STEPS, query_of
 from ..tiles import I64, VOID, f32, i32, op, zero_words
-from .shapes import SLAB_CHUNKS, SLAB_DIMS, SLAB_ROW, PromptShape, WgmmaShape
+from .shapes import SLAB_CHUNKS, SLAB_DIMS, SLAB_ROW, PipelinedShape, PromptShape, WgmmaShape
 
 
 def tile_of(rows: int) -> Any:
@@ -170,22 +170,19 @@ def copy_rows(b, shape, shared, index, pointer, first, end, pitch, columns, row,
         source = source + further
 
 
-@op(types.void)
-def commit(b):
-    b.ptx("cp.async.commit_group;", "~{memory}", VOID, [])
-
-
 @op(lambda pending: types.void)
 def wait_groups(b, pending):
     """Until all but the last `pending` groups of this thread's copies are there."""
     b.ptx(f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
 
 
-def rows_written(put_first: Any, put_second: Any) -> Any:
-    """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8 of a KV head.
+def rows_written(shape: PipelinedShape, put: Any) -> Any:
+    """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8 of a KV head; 0 without keys.
 
-    put(pointer, valid, member, acc, row_sum) takes each, and the lane's number among those that share the row.
+    put(shape, 0) and put(shape, 1) make what takes either: (pointer, valid, member, acc, row_sum), where a lane is the
+    `member`-th of those that share the row.
     """
+    put_first, put_second = put(shape, 0), put(shape, 1)
 
     @cuda.jit(device=True, forceinline=True)
     def write(tensors, sizes, batch, head, row, lane, acc, row_sum):

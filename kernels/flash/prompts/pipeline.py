@@ -9,7 +9,8 @@ from typing import Any
 from numba import cuda
 
 from ...device.cint import cint
-from ..atoms.wgmma import GROUP_ROWS, arrive, copy_tile, expect, fence_async, init_barrier, wait_barrier
+from ...device.wgmma import fence_products
+from ..atoms.wgmma import GROUP_ROWS, arrive, copy_tile, expect, init_barrier, wait_barrier
 from .shapes import SLAB_ROW, PipelinedShape
 
 
@@ -38,7 +39,7 @@ def begin_barriers(shape: PipelinedShape, consumers: int, queries: int) -> Any:
             init_barrier(shared, keys_empty + 2 * number, consumers)
             init_barrier(shared, values_empty + 2 * number, consumers)
         init_barrier(shared, queries_full, queries)
-        fence_async()
+        fence_products()
 
     return begin
 

@@ -12,6 +12,7 @@ from numba import cuda, float32, types
 
 from ...constants import INTS
 from ...device.cint import cint
+from ...device.wgmma import fence_products
 from ...version import Kernel
 from ..args import types_of
 from ..atoms import wgmma as atoms
@@ -51,26 +52,16 @@ def transpose_quad(b: Any, member: Any, words: list[Any]) -> list[Any]:
     return words
 
 
-def store_rows(shape: WgmmaShape) -> Any:
-    """As `rows_written`: divided, rounded; 0 without keys."""
-    tiles = shape.hdim // 8
-
-    def half_of(half: int) -> Any:
-        @op(types.void)
-        def put(b, pointer, valid, member, acc, row_sum):
-            by = inverse(b, row_sum[half])
-            packed = shape.element.words(
-                b, [acc[4 * tile + 2 * half + i] * by for tile in range(tiles) for i in range(2)]
-            )
-            address = pointer + b.zext(member << 4, I64)
-            for first in range(0, tiles, 4):
-                words = transpose_quad(b, member, (packed[first : first + 4] + [i32(0)] * 4)[:4])
-                with b.if_then(valid & (member < tiles - first)):
-                    b.store_words("st.global", address, words, 16 * first)
-
-        return put
-
-    return rows_written(half_of(0), half_of(1))
+@op(lambda shape, half: types.void)
+def store_row(b, shape, half, pointer, valid, member, acc, row_sum):
+    """For `rows_written`: divided, rounded."""
+    tiles, by = shape.hdim // 8, inverse(b, row_sum[half])
+    packed = shape.element.words(b, [acc[4 * tile + 2 * half + i] * by for tile in range(tiles) for i in range(2)])
+    address = pointer + b.zext(member << 4, I64)
+    for first in range(0, tiles, 4):
+        words = transpose_quad(b, member, (packed[first : first + 4] + [i32(0)] * 4)[:4])
+        with b.if_then(valid & (member < tiles - first)):
+            b.store_words("st.global", address, words, 16 * first)
 
 
 @functools.cache
@@ -87,11 +78,11 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
     first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
     ordered, pack, scale_acc = atoms.by_rows(held), atoms.pack(shape), rescale(sums)
     tops, weigh, weights_of, row_sums_of, factors_of = step(held // 2, QUAD)
-    masked, bounds, block, write = mask_tile(shape, keys), bounds_of(shape), tile_of(shape.rows), store_rows(shape)
+    masked, bounds, block = mask_tile(shape, keys), bounds_of(shape), tile_of(shape.rows)
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, QUAD)
-    arrive, wait, fence, open_map = atoms.arrive, atoms.wait_barrier, atoms.fence_async, atoms.open_map
+    arrive, wait, open_map = atoms.arrive, atoms.wait_barrier, atoms.open_map
     waits, waits_first, there = shape.overlap and shape.rotates, shape.overlap and not shape.rotates, wait_for_launch
-    ask, stage_rows = stage_queries(shape, query, query_place(shape))
+    write, (ask, stage_rows) = rows_written(shape, store_row), stage_queries(shape, query, query_place(shape))
     no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)
     state_of = begin(shape, 1)
 
@@ -126,7 +117,7 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
             take()
             lane, group = tid & 31, (tid >> 7) - 1
             stage_rows(shared, tid - 128, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
-            fence()
+            fence_products()
             arrive(shared, queries_full)
             wait(shared, queries_full, 0)
             row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
