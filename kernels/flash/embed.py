@@ -156,7 +156,7 @@ def _table_rows(shape: Shape, b: Any, given: Rotation, position: Any, chunk: Any
         for i in range(half):
             pair = first + i
             rotated = pair < pairs
-            offset = row + b.sext(b.select(rotated, pair, i32(0)), I64) << 2
+            offset = (row + b.sext(b.select(rotated, pair, i32(0)), I64)) << 2
             for table, still in ((given.cos, 1.0), (given.sin, 0.0)):
                 (value,) = b.as_floats(b.load_words("ld.global.nc", table + offset, 1))
                 value = b.select(inside, value, f32(float("nan")))

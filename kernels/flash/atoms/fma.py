@@ -23,15 +23,15 @@ def first_bit(shape: DecodeShape) -> int:
 
 def split(shape: DecodeShape, b: Any, lane: Any) -> tuple[Any, Any]:
     """(key among those abreast, chunk) of a lane."""
-    return lane >> shape.lanes.bit_length() - 1, lane & shape.lanes - 1
+    return lane >> (shape.lanes.bit_length() - 1), lane & (shape.lanes - 1)
 
 
 @op(lambda shape: ints(4))
 def places(b, shape, lane):
     slot, chunk = split(shape, b, lane)
     value = chunk >> first_bit(shape)
-    key = (value >> shape.rows.bit_length() - 1) * shape.row_step
-    return slot, chunk, value & shape.rows - 1, key + slot
+    key = (value >> (shape.rows.bit_length() - 1)) * shape.row_step
+    return slot, chunk, value & (shape.rows - 1), key + slot
 
 
 @op(lambda shape: types.void)

@@ -37,7 +37,7 @@ def _tile(b: Any, shared: Any, warp: Any, shape: DecodeShape) -> Any:
 @op(lambda shape: types.void)
 def store_queries(b, shape, shared, row, chunk, values):
     """8 floats rounded, and what that lost 8 rows on where rows are free."""
-    place = (chunk ^ row & 7) << 4
+    place = (chunk ^ (row & 7)) << 4
     address, at = _row(b, shared, row, shape) + place, 4 * shape.layout["query"]
     high = shape.element.words(b, values)
     b.store_words("st.shared", address, high, at)
@@ -50,7 +50,7 @@ def store_queries(b, shape, shared, row, chunk, values):
 def store_keys(b, shape, shared, warp, lane, keys, begun, rotation, where):
     """Rotated and rounded, to the warp's tile: the lane's are rows slot, slot + row_step, ..."""
     pairs, kept, turns_at = pairs_of(shape, 1), state_size(shape, 1), 4 * shape.layout["turns"]
-    slot, chunk = lane >> shape.lanes.bit_length() - 1, lane & shape.lanes - 1
+    slot, chunk = lane >> (shape.lanes.bit_length() - 1), lane & (shape.lanes - 1)
     state_at = b.at_float(shared, chunk * kept)
     state = b.load_floats(state_at, kept, turns_at)
     turned = turns(shape, b, state, rotation, (*where, chunk, 1), shape.row_step)
@@ -63,7 +63,7 @@ def store_keys(b, shape, shared, warp, lane, keys, begun, rotation, where):
         if shape.rotates:
             key = shape.element.words(b, rotate(b, shape.element.floats(b, key), next(turned), pairs))
         row = number * shape.row_step
-        place = (chunk ^ slot ^ row & 7) << 4
+        place = (chunk ^ slot ^ (row & 7)) << 4
         b.store_words("st.shared", base + place, key, 2 * shape.dims * row)
     return [slot]
 
@@ -72,7 +72,7 @@ def store_keys(b, shape, shared, warp, lane, keys, begun, rotation, where):
 def scores(b, shape, shared, warp, lane, taken):
     """4 scores a row set: of row g (and g + 8), keys 2m, 2m + 1, 2m + 8, 2m + 9."""
     query_at = 4 * shape.layout["query"]
-    low, third, fourth = lane & 7, lane >> 3 & 1, lane >> 4
+    low, third, fourth = lane & 7, (lane >> 3) & 1, lane >> 4
     key_base = _row(b, _tile(b, shared, warp, shape), (fourth << 3) + low, shape)
     query_base = _row(b, shared + query_at, (third << 3) + low, shape)
     key_chunk, query_chunk = third ^ low, fourth ^ low
@@ -80,7 +80,7 @@ def scores(b, shape, shared, warp, lane, taken):
     total = [[[f32(0.0)] * 4] * chains, [[f32(0.0)] * 4] * chains]
     b.sync_warp()
     for step in range(shape.dims // 16):
-        place = [(chunk ^ 2 * step) << 4 for chunk in (key_chunk, query_chunk)]
+        place = [(chunk ^ (2 * step)) << 4 for chunk in (key_chunk, query_chunk)]
         key = b.ldmatrix(key_base + place[0])
         query = b.ldmatrix(query_base + place[1])
         for half in range(2):

@@ -18,13 +18,13 @@ STEP = 16  # terms of a product
 def _steps(b: Any, base: Any, row: Any, chunk: Any) -> list[Any]:
     """Where a lane's row of a matrix begins, for each of the four pairs of chunks of a slab."""
     at = base + row * SLAB_ROW
-    swizzled = chunk ^ row & 7
-    return [at + ((swizzled ^ 2 * step) << 4) for step in range(4)]
+    swizzled = chunk ^ (row & 7)
+    return [at + ((swizzled ^ (2 * step)) << 4) for step in range(4)]
 
 
 def _quarter(b: Any, lane: Any) -> tuple[Any, Any, Any]:
     """(lane % 8, lane // 8 % 2, lane // 16): ldmatrix.x4 takes a row's address from each lane."""
-    return lane & 7, lane >> 3 & 1, lane >> 4
+    return lane & 7, (lane >> 3) & 1, lane >> 4
 
 
 @op(lambda shape: words(shape.hdim // 4))
@@ -82,10 +82,10 @@ def accumulate_fma(b, shape, shared, index, first, weights, acc, lane):
     base = b.at_float(shared, index) + (first * SLAB_ROW + ((lane & 3) << 2))
     quad = lane & ~3
     for key in range(keys):
-        of_lane, number = quad | key % 8 // 2, key // 8 * 2 + key % 2
+        of_lane, number = quad | (key % 8 // 2), key // 8 * 2 + key % 2
         both = [b.shuffle("idx", weights[keys // 4 * row + number], of_lane) for row in range(2)]
         for tile in range(shape.hdim // 8):
-            offset = tile // 8 * slab + key * SLAB_ROW + ((tile % 8 ^ key % 8) << 4)
+            offset = tile // 8 * slab + key * SLAB_ROW + (((tile % 8) ^ (key % 8)) << 4)
             pair = shape.element.floats(b, b.load_words("ld.shared", base, 1, offset))
             for row in range(2):
                 for i in range(2):
@@ -96,7 +96,7 @@ def accumulate_fma(b, shape, shared, index, first, weights, acc, lane):
 
 def scaled_rows(b: Any, acc: Sequence[Any], factors: Sequence[Any], lane: Any = None) -> list[Any]:
     """Accumulators of rows g and g + 8, each by its factor."""
-    return [x * factors[i >> 1 & 1] for i, x in enumerate(acc)]
+    return [x * factors[(i >> 1) & 1] for i, x in enumerate(acc)]
 
 
 @op(lambda count: floats(count))

@@ -120,7 +120,7 @@ def wait(b, count, pending, values):
 @op(lambda count: floats(count))
 def by_rows(b, count, scores):
     """From fragments to row by row."""
-    return [score for row in range(2) for i, score in enumerate(scores) if i >> 1 & 1 == row]
+    return [score for row in range(2) for i, score in enumerate(scores) if (i >> 1) & 1 == row]
 
 
 @op(lambda shape: words(shape.tile_keys // 4 * shape.parts))

@@ -89,7 +89,7 @@ def stage(b, shape, pitch, by_dim, shared, index, row, chunk, parts, source, ins
     x = [b.select(inside != 0, value * factor, f32(0.0)) for value in x]
     column = chunk << 2
     if by_dim:
-        of_eight, first = chunk >> 1 & 3, chunk << 4 & 16
+        of_eight, first = (chunk >> 1) & 3, (chunk << 4) & 16
         column = (column & -32) + (first + of_eight)
     target = b.at_float(shared, index + (row * pitch + column))
     if by_dim:

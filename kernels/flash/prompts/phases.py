@@ -56,7 +56,7 @@ def tile_of(rows: int) -> Any:
 def place(b: Any, base: Any, row: Any, chunk: Any, rows: int) -> Any:
     """The address of a chunk of a row in a tile of `rows` rows that begins at `base`."""
     slab = (chunk >> 3) * (SLAB_ROW * rows)
-    inside = (chunk & 7 ^ row & 7) << 4
+    inside = ((chunk & 7) ^ (row & 7)) << 4
     return base + slab + (row * SLAB_ROW + inside)
 
 

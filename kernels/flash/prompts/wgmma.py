@@ -23,11 +23,10 @@ from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, step
 from ..tiles import I64, constant, i32, op, part, wait_for_launch, zero_words
 from .phases import asked_words, place, rows_written, stage_queries, tile_of
-from .pipeline import Pipeline, begin_barriers, next_stage, producer, release
+from .pipeline import REGISTERS, begin_barriers, next_stage, pipeline_of, producer, release
 from .shapes import SLAB_ROW, WgmmaShape
 
 THREADS = 384
-REGISTERS = (24, 240, 240)  # of the warpgroups, where each thread begins with 168
 
 
 def query_place(shape: WgmmaShape) -> Any:
@@ -67,10 +66,8 @@ def store_row(b, shape, half, pointer, valid, member, acc, row_sum):
 @functools.cache
 def wgmma_kernel(shape: WgmmaShape) -> Kernel:
     """The kernel of a shape: grid (KV heads, tiles of rows, batch). Its last arguments are maps of keys and values."""
-    at, keys, held, sums = Pipeline(shape), shape.tile_keys, shape.tile_keys // 2, shape.hdim // 2
-    keys_full, keys_empty, values_full, values_empty = at.keys_full, at.keys_empty, at.values_full, at.values_empty
-    query, keys_at, values_at, tile_floats, queries_full = at.query, at.keys, at.values, at.tile, at.queries_full
-    group_floats, rows, row_chunks, alibi = at.group, shape.rows, shape.row_chunks, shape.embedding == "alibi"
+    at, keys, held, sums = pipeline_of(shape), shape.tile_keys, shape.tile_keys // 2, shape.hdim // 2
+    rows, row_chunks, alibi = shape.rows, shape.row_chunks, shape.embedding == "alibi"
     give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
     begin_all, fill, following = begin_barriers(shape, 8, 256), producer(shape), next_stage(shape)
     start, both, last = atoms.start_scores(shape), atoms.start_both(shape), atoms.start_sums(shape)
@@ -82,7 +79,7 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
     zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, QUAD)
     arrive, wait, open_map = atoms.arrive, atoms.wait_barrier, atoms.open_map
     waits, waits_first, there = shape.overlap and shape.rotates, shape.overlap and not shape.rotates, wait_for_launch
-    write, (ask, stage_rows) = rows_written(shape, store_row), stage_queries(shape, query, query_place(shape))
+    write, (ask, stage_rows) = rows_written(shape, store_row), stage_queries(shape, at.query, query_place(shape))
     no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)
     state_of = begin(shape, 1)
 
@@ -118,16 +115,16 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
             lane, group = tid & 31, (tid >> 7) - 1
             stage_rows(shared, tid - 128, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
             fence_products()
-            arrive(shared, queries_full)
-            wait(shared, queries_full, 0)
+            arrive(shared, at.queries_full)
+            wait(shared, at.queries_full, 0)
             row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
             seen = bounds(row, all_keys, first_query, batch, head, sizes, rotation)
-            queries, scale, acc = query + group * group_floats, sizes.scale, zero_acc()
+            queries, scale, acc = at.query + group * at.group, sizes.scale, zero_acc()
             if alibi:  # the bias is one of scaled scores
                 scale = float32(1.0)
-            wait(shared, keys_full, 0)
-            scores = first_there(start(shared, queries, keys_at))
-            release(shared, keys_empty, lane)
+            wait(shared, at.keys_full, 0)
+            scores = first_there(start(shared, queries, at.keys))
+            release(shared, at.keys_empty, lane)
             scores = masked(ordered(scores), cint(0), lane, seen, sizes.scale)
             row_max = tops(scores, fresh(), scale)
             made = weigh(scores, row_max, row_max, zero(), scale)
@@ -135,23 +132,23 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
             number = cint(1)
             while number < tiles:
                 after, parity_after = following(stage, parity)
-                wait(shared, values_full + 2 * stage, parity)
-                wait(shared, keys_full + 2 * after, parity_after)
-                started = both(shared, queries, keys_at + after * tile_floats, p, acc, values_at + stage * tile_floats)
+                wait(shared, at.values_full + 2 * stage, parity)
+                wait(shared, at.keys_full + 2 * after, parity_after)
+                started = both(shared, queries, at.keys + after * at.tile, p, acc, at.values + stage * at.tile)
                 scores, acc = scores_there(scores_of(started)), sums_of(started)
-                release(shared, keys_empty + 2 * after, lane)
+                release(shared, at.keys_empty + 2 * after, lane)
                 scores = masked(ordered(scores), number * keys, lane, seen, sizes.scale)
                 top = tops(scores, row_max, scale)
                 made = weigh(scores, row_max, top, row_sum, scale)
                 row_max, row_sum = top, row_sums_of(made)
                 acc = sums_there(acc)
-                release(shared, values_empty + 2 * stage, lane)
+                release(shared, at.values_empty + 2 * stage, lane)
                 p = pack(weights_of(made))
                 acc = scale_acc(acc, factors_of(made))
                 stage, parity = after, parity_after
                 number += 1
-            wait(shared, values_full + 2 * stage, parity)
-            acc = last(shared, p, acc, values_at + stage * tile_floats)
+            wait(shared, at.values_full + 2 * stage, parity)
+            acc = last(shared, p, acc, at.values + stage * at.tile)
             row_sum = sum_rows(row_sum)
             acc = sums_there(acc)
             write(tensors, sizes, batch, head, row, lane, acc, row_sum)
