@@ -145,6 +145,16 @@ def turns(
         place = place + stride
 
 
+def rotate_row(
+    shape: Shape, b: Any, x: list[Any], state: Any, rotation: Any, batch: Any, place: Any, chunk: Any
+) -> list[Any]:
+    """A chunk of the row at `place`, rotated where the shape rotates."""
+    if not shape.rotates:
+        return x
+    turned = turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)
+    return rotate(b, x, next(turned), pairs_of(shape, 1))
+
+
 def _table_rows(shape: Shape, b: Any, given: Rotation, position: Any, chunk: Any, chunks: int) -> list[Any]:
     half = shape.element.vector // 2
     inside = b.icmp_unsigned("<", position, given.rows)

@@ -8,9 +8,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from numba import types
-
-from .tiles import floats, op, part
+from .tiles import floats, op, part, tuples
 
 NO_KEY = -1e30
 SLACK = 8.0
@@ -36,7 +34,7 @@ def lane_sum(b, count, masks, tile):
     return sum_lanes(b, tile, masks)
 
 
-@op(lambda sets, each, masks, size, rescale: types.Tuple([floats(count) for count in (sets * each, sets, sets, size)]))
+@op(lambda sets, each, masks, size, rescale: tuples(sets * each, sets, sets, size))
 def update(b, sets, each, masks, size, rescale, scores, row_max, row_sum, acc, lane):
     """(weights, row_max, row_sum, acc).
 

@@ -27,6 +27,10 @@ def floats(count: int) -> Any:
     return types.UniTuple(types.float32, count)
 
 
+def tuples(*counts: int) -> Any:
+    return types.Tuple([floats(count) for count in counts])
+
+
 def words(count: int) -> Any:
     """Raw 32-bit registers."""
     return types.UniTuple(types.uint32, count)

@@ -18,7 +18,7 @@ from ...version import Kernel
 from ..args import types_of
 from ..atoms import tf32
 from ..atoms.tile import scaled_rows
-from ..embed import begin, pairs_of, rotate, turns
+from ..embed import begin, pairs_of, rotate, rotate_row, turns
 from ..epilogue import finish, store_statistics
 from ..loads import columns, copy_async
 from ..mask import bounds_of, key_offsets, mask
@@ -80,7 +80,7 @@ def stage_queries(shape: ChunkShape) -> tuple[Any, Any]:
     copy(shared, tensors, sizes, batch, head, tile, columns, row, chunk), with cp.async
     embed(shared, sizes, rotation, state, batch, tile, first_query, row, chunk): rotated and scaled, in place
     """
-    rows, step, pitch, at, pairs = shape.rows, shape.row_step, shape.key_pitch, shape.query_at, pairs_of(shape, 1)
+    rows, step, pitch, at = shape.rows, shape.row_step, shape.key_pitch, shape.query_at
 
     @op(types.void)
     def copy_row(b, shared, pointer, columns, row, chunk):
@@ -90,9 +90,7 @@ def stage_queries(shape: ChunkShape) -> tuple[Any, Any]:
     @op(types.void)
     def embed_row(b, shared, state, rotation, batch, place, scale, row, chunk):
         address = b.at_float(shared, row * pitch + (chunk << 2))
-        x = b.load_floats(address, 4, 4 * at)
-        if shape.rotates:
-            x = rotate(b, x, next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)), pairs)
+        x = rotate_row(shape, b, b.load_floats(address, 4, 4 * at), state, rotation, batch, place, chunk)
         b.store_floats(address, [value * scale for value in x], 4 * at)
 
     @cuda.jit(device=True, forceinline=True)

@@ -20,7 +20,7 @@ from ..epilogue import exact_inverse
 from ..mask import LOG2_E, bounds_of, key_offsets, mask
 from ..schedule import query_of
 from ..softmax import QUAD, lane_sum, row_top
-from ..tiles import FLOAT, I64, constant, f32, floats, op
+from ..tiles import FLOAT, I64, constant, f32, op, tuples
 from .phases import rows_written
 from .shapes import Prompt32Shape
 
@@ -99,7 +99,7 @@ def stage(b, shape, pitch, by_dim, shared, index, row, chunk, parts, source, ins
         b.store_floats(target, x)
 
 
-@op(lambda each, size: types.Tuple([floats(count) for count in (2 * each, 2, 2, size)]))
+@op(lambda each, size: tuples(2 * each, 2, 2, size))
 def far_softmax(b, each, size, scores, row_max, row_sum, acc, keys):
     """Weights, row max, row sum and acc of two rows.
 
