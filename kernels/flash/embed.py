@@ -101,7 +101,7 @@ def state_size(shape: Shape, chunks: int, steps: bool = True) -> int:
 
 @op(lambda shape, chunks, steps=True: floats(state_size(shape, chunks, steps)))
 def begin(b, shape, chunks, steps, rotation, chunk):
-    """state(rotation, chunk) for `turns`: loads alone. Chunks are `shape.lanes` apart; one key needs no steps."""
+    """The state for `turns`, float32: loads alone. Chunks are `shape.lanes` apart; one key needs no steps."""
     size, vector = state_size(shape, chunks, steps), shape.element.vector
     starts = [part * shape.dims + number * shape.lanes * vector for part in range(2) for number in range(chunks)]
     if shape.embedding not in ("rates", "positions"):

@@ -27,7 +27,7 @@ def exact_inverse(b: Any, total: Any) -> Any:
 
 @op(lambda element: types.void)
 def store_quad(b, element, pointer, index, state):
-    """put(pointer, index, (four outputs, row max, row sum)): divided, rounded; 0 without keys."""
+    """Four outputs of `state` (and row max, row sum): divided, rounded; 0 without keys."""
     by = exact_inverse(b, state[5])
     address = pointer + b.sext(index, I64) * element.size
     b.store_words("st.global", address, element.words(b, [x * by for x in state[:4]]))
@@ -53,7 +53,7 @@ def store_part(b, workspace, place, row, first, state):
 
 @op(lambda shape: types.void)
 def store_statistics(b, shape, shared, index, g, values):
-    """That of row g of each set of 8, where the shape has that row."""
+    """Store that of row g of each set of 8, where the shape has that row."""
     for number, value in enumerate(b.as_words(values)):
         row = g + 8 * number
         with b.if_then(row < shape.rows):

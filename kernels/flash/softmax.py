@@ -30,13 +30,13 @@ def sum_lanes(b: Any, tile: Sequence[Any], masks: Sequence[int]) -> list[Any]:
 
 @op(lambda count, masks: floats(count))
 def lane_sum(b, count, masks, tile):
-    """sum(tile), as `sum_lanes`."""
+    """`sum_lanes` of `count` values."""
     return sum_lanes(b, tile, masks)
 
 
 @op(lambda sets, each, masks, size, rescale: tuples(sets * each, sets, sets, size))
 def update(b, sets, each, masks, size, rescale, scores, row_max, row_sum, acc, lane):
-    """(weights, row_max, row_sum, acc).
+    """-> (weights, row_max, row_sum, acc).
 
     A lane has `each` scores of each of `sets` rows, and lanes that differ in `masks` have others of the same rows; the
     row sums are the lane's own. acc has `size` values; rescale(builder, acc, factors, lane) multiplies its rows by what

@@ -1,7 +1,8 @@
 """Register tiles: tuples of values that stay in registers, and operations on them.
 
 An operation is a Python function that emits LLVM IR; its loops run while the kernel is compiled, so all is unrolled.
-Numba promises neither for loops over local arrays.
+Numba promises neither for loops over local arrays. `op` makes one a device function; in it, `Value` is a register and
+`Builder` has the instructions.
 """
 
 import inspect
@@ -268,13 +269,13 @@ def _device_function(emit: Callable[..., Any], result: Any, known: tuple[Any, ..
 
 @op(lambda count, value: floats(count))
 def constant(b, count, value):
-    """`count` float32."""
+    """`count` float32, each `value`."""
     return [f32(value)] * count
 
 
 @op(lambda first, count: floats(count))
 def part(b, first, count, values):
-    """`count` float32 of them, from `first` on."""
+    """`count` of float32 values, from `first` on."""
     return values[first : first + count]
 
 
@@ -285,7 +286,7 @@ def zero_words(b, count):
 
 @op(lambda count: types.void)
 def store_shared(b, count, array, index, tile):
-    """`count` consecutive float32; index a multiple of 4."""
+    """Store `count` consecutive float32; index a multiple of 4."""
     b.store_floats(b.at_float(array, index), tile)
 
 

@@ -36,7 +36,7 @@ def _tile(b: Any, shared: Any, warp: Any, shape: DecodeShape) -> Any:
 
 @op(lambda shape: types.void)
 def store_queries(b, shape, shared, row, chunk, values):
-    """8 floats rounded, and what that lost 8 rows on where rows are free."""
+    """Store 8 floats rounded, and what that lost 8 rows on where rows are free."""
     place = (chunk ^ (row & 7)) << 4
     address, at = _row(b, shared, row, shape) + place, 4 * shape.layout["query"]
     high = shape.element.words(b, values)

@@ -66,7 +66,7 @@ def scores(b, shape, rounded, shared, query, key, lane):
 
 @op(lambda shape: floats(shape.hdim // 2))
 def accumulate(b, shape, shared, value, lane, acc, weights):
-    """Acc plus weights times values, which begin at float `value`.
+    """acc plus weights times values, which begin at float `value`.
 
     acc: group by group of 32 dims, of these 4g + j for each j: (g, 2m), (g, 2m + 1), and those of g + 8.
     """
@@ -93,7 +93,7 @@ def accumulate(b, shape, shared, value, lane, acc, weights):
 
 @op(lambda shape: types.void)
 def store_sums(b, shape, shared, index, lane, acc):
-    """To [row][dim] from float `index` on."""
+    """Store acc to [row][dim] from float `index` on."""
     pitch = shape.row_pitch
     place = (lane >> 2) * pitch + ((lane & 3) << 3)
     base, values = b.at_float(shared, index + place), b.as_words(acc)

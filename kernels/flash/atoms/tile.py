@@ -59,7 +59,7 @@ def scores(b, shape, shared, index, first, queries, lane):
 
 @op(lambda shape: floats(shape.hdim // 2))
 def accumulate(b, shape, shared, index, first, weights, acc, lane):
-    """Acc plus weights times keys first .. + warp_keys of the tile."""
+    """acc plus weights times keys first .. + warp_keys of the tile."""
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
     low, third, fourth = _quarter(b, lane)
     row = first + ((third << 3) + low)
@@ -101,13 +101,13 @@ def scaled_rows(b: Any, acc: Sequence[Any], factors: Sequence[Any], lane: Any = 
 
 @op(lambda count: floats(count))
 def rescale(b, count, acc, factors):
-    """scale(acc, factors), as `scaled_rows`."""
+    """`scaled_rows`."""
     return scaled_rows(b, acc, factors)
 
 
 @op(lambda shape: types.void)
 def store_sums(b, shape, shared, index, acc, row, lane):
-    """Accumulators of rows `row` .. + 15 as [row][dim]."""
+    """Store accumulators of rows `row` .. + 15 as [row][dim]."""
     pitch = 4 * shape.row_pitch
     row = row + (lane >> 2)
     base = b.at_float(shared, index) + (row * pitch + ((lane & 3) << 3))

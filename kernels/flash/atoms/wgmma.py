@@ -91,7 +91,7 @@ def _start(b: Any, shape: Shape, shared: Any, factors: Any, sums: Any, half: int
 
 @op(lambda shape: floats(shape.tile_keys // 2))
 def start_scores(b, shape, shared, query, key):
-    """Scores, in fragments, nobody's before a wait. Indices of the two tiles."""
+    """Scores, in fragments, nobody's before a wait. `query` and `key` are indices of the two tiles."""
     return _start(b, shape, shared, (query, key), ())
 
 
@@ -112,14 +112,14 @@ def start_both(b, shape, shared, query, key, weights, acc, value):
 
 @op(lambda count, pending: floats(count))
 def wait(b, count, pending, values):
-    """The same, when all but the last `pending` groups of products are done."""
+    """The same values, when all but the last `pending` groups of products are done."""
     same = ",".join([*["=f"] * count, *map(str, range(count)), "~{memory}"])
     return b.ptx(f"wgmma.wait_group.sync.aligned {pending};", same, [FLOAT] * count, values)
 
 
 @op(lambda count: floats(count))
 def by_rows(b, count, scores):
-    """From fragments to row by row."""
+    """Scores row by row, of scores in fragments."""
     return [score for row in range(2) for i, score in enumerate(scores) if (i >> 1) & 1 == row]
 
 
@@ -176,7 +176,7 @@ def open_map(b, tensor_map):
 
 @op(lambda slabs, rows: types.void)
 def copy_tile(b, slabs, rows, shared, index, tensor_map, row, head, batch, barrier):
-    """`rows` rows from that on, zeros behind the last."""
+    """Copy `rows` rows from `row` on to each of `slabs`, zeros behind the last."""
     target, counts = b.at_float(shared, index), b.at_float(shared, barrier)
     for slab in range(slabs):
         text = (

@@ -46,7 +46,7 @@ def _inside(b: Any, row: Any, offset: int, rows: int, step: int) -> Any:
 
 @op(lambda shape, pitch: types.void)
 def copy_tile(b, shape, pitch, shared, index, pointer, first, last, row_pitch, columns, row, chunk):
-    """A thread's chunks of a tile of keys.
+    """Copy a thread's chunks of a tile of keys.
 
     Rows first + row, and every row_step-th, to rows `pitch` floats apart from float `index` on; zeros behind `last`.
     """
@@ -62,7 +62,7 @@ def copy_tile(b, shape, pitch, shared, index, pointer, first, last, row_pitch, c
 
 @op(lambda shape: types.void)
 def rotate_tile(b, shape, shared, index, state, rotation, batch, first, last, row, chunk):
-    """A thread's chunks of a tile, in place."""
+    """Rotate a thread's chunks of a tile, in place."""
     step, rows, pitch, pairs = shape.row_step, shape.batch, shape.key_pitch, pairs_of(shape, 1)
     address = b.at_float(shared, index + (row * pitch + (chunk << 2)))
     for number, offset in enumerate(range(0, rows, step)):

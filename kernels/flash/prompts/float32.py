@@ -44,7 +44,7 @@ def join(b, shape, first, second):
 
 @op(lambda each: floats(2 * each + 6))
 def softmax(b, each, scores, row_max, row_sum, own, k_scale, v_scale):
-    """Weights, row sums, factors, row max: one tuple.
+    """Weights, row sums, factors, row max: one tuple, of which `part` takes each.
 
     As `softmax.step` for two rows, whose scales are `own`. Weights have the scale of values, and 2^WEIGHT_TOP.
     """

@@ -60,7 +60,7 @@ def query_scale(shape: Prompt32Shape) -> Any:
 
 @op(lambda shape, half: types.void)
 def store_row(b, shape, half, pointer, valid, member, acc, row_sum):
-    """For `rows_written`."""
+    """What `rows_written` takes."""
     by = exact_inverse(b, row_sum[half])
     address = pointer + b.zext(member << 3, I64)
     with b.if_then(valid):
@@ -71,7 +71,7 @@ def store_row(b, shape, half, pointer, valid, member, acc, row_sum):
 
 @op(lambda shape, pitch, by_dim: types.void)
 def stage(b, shape, pitch, by_dim, shared, index, row, chunk, parts, source, inside, scale, factor):
-    """Four dims of a row as float32, or zeros.
+    """Store four dims of a row as float32, or zeros.
 
     parts: of all rows; `source` is the row there. By dim, a column is where `tf32.accumulate` and the output of
     wgmma have the same dim: 8 j + n of 32 at 4 n + j.

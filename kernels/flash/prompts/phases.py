@@ -152,7 +152,7 @@ def places(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[
 
 @op(lambda shape: types.void)
 def copy_rows(b, shape, shared, index, pointer, first, end, pitch, columns, row, chunk):
-    """A thread's chunks of a tile, with cp.async.
+    """Copy a thread's chunks of a tile, with cp.async.
 
     Rows first + row, and every row_step-th; those from `end` on become zeros. `pitch` in elements; `columns` are those
     of one chunk.
@@ -172,7 +172,7 @@ def copy_rows(b, shape, shared, index, pointer, first, end, pitch, columns, row,
 
 @op(lambda pending: types.void)
 def wait_groups(b, pending):
-    """Until all but the last `pending` groups of this thread's copies are there."""
+    """Wait until all but the last `pending` groups of this thread's copies are there."""
     b.ptx(f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
 
 

@@ -53,7 +53,7 @@ def transpose_quad(b: Any, member: Any, words: list[Any]) -> list[Any]:
 
 @op(lambda shape, half: types.void)
 def store_row(b, shape, half, pointer, valid, member, acc, row_sum):
-    """For `rows_written`: divided, rounded."""
+    """What `rows_written` takes: divided, rounded."""
     tiles, by = shape.hdim // 8, inverse(b, row_sum[half])
     packed = shape.element.words(b, [acc[4 * tile + 2 * half + i] * by for tile in range(tiles) for i in range(2)])
     address = pointer + b.zext(member << 4, I64)
