@@ -17,19 +17,7 @@ from ..version import Kernel, Launch, SharedLayout
 from .args import STRIDE
 from .dtype import DTYPES
 from .epilogue import merged, no_keys, store_quad
-from .tiles import (
-    I64,
-    as_floats,
-    as_words,
-    at_float,
-    floats,
-    i32,
-    load_words,
-    op,
-    store_words,
-    wait_for_launch,
-    where,
-)
+from .tiles import I64, floats, op, wait_for_launch
 
 LANES, SHARES = 16, 8  # threads of a block: four dims each, by splits
 IN_FLIGHT = 4  # partial results that a thread asks for at a time
@@ -47,32 +35,32 @@ def add_splits(b, state, part, totals, first, row, rows, dim, hdim, splits):
     """Add splits first, first + SHARES, ...: at most `IN_FLIGHT`, all asked for at once."""
     parts = []
     for number in range(IN_FLIGHT):
-        split = b.add(first, i32(SHARES * number))
-        at = b.add(b.mul(b.zext(split, I64), b.zext(rows, I64)), b.zext(row, I64))
-        place = b.add(b.mul(at, b.zext(hdim, I64)), b.zext(dim, I64))
+        split = first + SHARES * number
+        at = b.zext(split, I64) * b.zext(rows, I64) + b.zext(row, I64)
+        place = at * b.zext(hdim, I64) + b.zext(dim, I64)
 
         def loaded(at: Any = at, place: Any = place) -> list[Any]:
-            out = load_words(b, "ld.global", b.add(part, b.shl(place, I64(2))), 4)
-            return as_floats(b, out + load_words(b, "ld.global", b.add(totals, b.shl(at, I64(3))), 2))
+            out = b.load_words("ld.global", part + (place << 2), 4)
+            return b.as_floats(out + b.load_words("ld.global", totals + (at << 3), 2))
 
-        parts.append(where(b, b.icmp_signed("<", split, splits), loaded, no_keys()))
+        parts.append(b.where(split < splits, loaded, no_keys()))
     return merged(b, state, parts)
 
 
 @op(types.void)
 def keep(b, shared, index, state):
-    address, words = at_float(b, shared, index), as_words(b, state)
-    store_words(b, "st.shared", address, words[:4])
-    store_words(b, "st.shared", address, words[4:], 16)
+    address, words = b.at_float(shared, index), b.as_words(state)
+    b.store_words("st.shared", address, words[:4])
+    b.store_words("st.shared", address, words[4:], 16)
 
 
 @op(floats(6))
 def join(b, state, shared, index):
     """With what the threads of other shares keep, from float `index` on."""
-    address, parts = at_float(b, shared, index), []
+    address, parts = b.at_float(shared, index), []
     for at in range(0, 4 * STATE * LANES * (SHARES - 1), 4 * STATE * LANES):
-        words = load_words(b, "ld.shared", address, 4, at) + load_words(b, "ld.shared", address, 2, at + 16)
-        parts.append(as_floats(b, words))
+        words = b.load_words("ld.shared", address, 4, at) + b.load_words("ld.shared", address, 2, at + 16)
+        parts.append(b.as_floats(words))
     return merged(b, state, parts)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from .tiles import BYTES, FLOAT, I32, as_floats, as_words, asm, i32, pure
+from .tiles import BYTES, FLOAT, I32
 
 
 @dataclass(frozen=True)
@@ -31,31 +31,25 @@ class Dtype:
     def floats(self, b: Any, registers: Sequence[Any]) -> list[Any]:
         """Raw registers, of one float32 or two halves each, as float32."""
         if not self.ptx:
-            return as_floats(b, registers)
+            return b.as_floats(registers)
         if self.ptx == "bf16":
-            halves = [(b.shl(word, i32(16)), b.and_(word, i32(0xFFFF0000))) for word in registers]
-            return as_floats(b, [half for pair in halves for half in pair])
+            halves = [(word << 16, word & 0xFFFF0000) for word in registers]
+            return b.as_floats([half for pair in halves for half in pair])
         text = "{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $2; cvt.f32.f16 $0, lo; cvt.f32.f16 $1, hi; }"
         kind = ir.LiteralStructType([FLOAT, FLOAT])
-        pairs = [pure(b, text, "=f,=f,r", kind, word) for word in registers]
+        pairs = [b.pure(text, "=f,=f,r", kind, word) for word in registers]
         return [b.extract_value(pair, i) for pair in pairs for i in range(2)]
 
     def words(self, b: Any, values: Sequence[Any]) -> list[Any]:
         """float32 rounded to elements, as raw registers."""
         if not self.ptx:
-            return as_words(b, values)
+            return b.as_words(values)
         text = f"cvt.rn.{self.ptx}x2.f32 $0, $2, $1;"
-        return [pure(b, text, "=r,f,f", I32, low, high) for low, high in zip(values[::2], values[1::2])]
+        return [b.pure(text, "=r,f,f", I32, low, high) for low, high in zip(values[::2], values[1::2])]
 
     def mma(self, b: Any, a_: Sequence[Any], b_: Sequence[Any], c: Sequence[Any]) -> list[Any]:
         """mma.m16n8k16 with float32 accumulators; fragments as `device.asm.mma_m16n8k16_f16` has them."""
-        text = (
-            f"mma.sync.aligned.m16n8k16.row.col.f32.{self.ptx}.{self.ptx}.f32 "
-            "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
-        )
-        constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
-        made = asm(b, text, constraints, ir.LiteralStructType([FLOAT] * 4), [*a_, *b_, *c])
-        return [b.extract_value(made, i) for i in range(4)]
+        return b.mma(f"m16n8k16.row.col.f32.{self.ptx}.{self.ptx}.f32", a_, b_, c)
 
 
 DTYPES = {each.name: each for each in (Dtype("float32", 4), Dtype("float16", 2, "f16"), Dtype("bfloat16", 2, "bf16"))}

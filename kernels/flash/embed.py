@@ -18,7 +18,7 @@ from ..device import mark
 from ..device.angle import COS_PI, ROUND, SIN_PI
 from .args import Rotation
 from .schedule import Shape
-from .tiles import FLOAT, I32, I64, VOID, as_floats, asm, f32, floats, i32, load_words, negate, op, pure, smaller
+from .tiles import FLOAT, I32, I64, VOID, f32, floats, i32, op
 
 MOST_POSITIONS = 2**20  # as exact as `device.angle.sincospi`
 
@@ -36,34 +36,34 @@ def rotate(b: Any, x: Sequence[Any], turn: Sequence[Any], pairs: Sequence[tuple[
     for number, (low, high) in enumerate(pairs):
         cos, sin = turn[2 * number : 2 * number + 2]
         if mark.enabled():
-            asm(b, "mark.rotation;", "", VOID, [])
-        y[low] = b.fma(x[low], cos, negate(b, b.fmul(x[high], sin)))
-        y[high] = b.fma(x[low], sin, b.fmul(x[high], cos))
+            b.ptx("mark.rotation;", "", VOID, [])
+        y[low] = b.fma(x[low], cos, -(x[high] * sin))
+        y[high] = b.fma(x[low], sin, x[high] * cos)
     return y
 
 
 def sincospi(b: Any, position: Any, rate: Any, rest: Any) -> tuple[Any, Any]:
     """(sin, cos) of pi position (rate + rest), as `device.angle.sincospi`."""
     rounded = b.fma(position, rate, f32(ROUND))
-    x = b.fma(position, rate, b.fsub(f32(ROUND), rounded))
+    x = b.fma(position, rate, ROUND - rounded)
     x = b.fma(position, rest, x)
-    square = b.fmul(x, x)
+    square = x * x
     sin, cos = f32(SIN_PI[-1]), f32(COS_PI[-1])
     for factor in SIN_PI[-2::-1]:
         sin = b.fma(sin, square, f32(factor))
     for factor in COS_PI[-2::-1]:
         cos = b.fma(cos, square, f32(factor))
-    sign = b.shl(b.bitcast(rounded, I32), i32(31))
-    signed = [b.bitcast(b.xor(b.bitcast(each, I32), sign), FLOAT) for each in (b.fmul(sin, x), cos)]
+    sign = b.bitcast(rounded, I32) << 31
+    signed = [b.bitcast(b.bitcast(each, I32) ^ sign, FLOAT) for each in (sin * x, cos)]
     return signed[0], signed[1]
 
 
 def quick_sincospi(b: Any, position: Any, rate: Any, rest: Any) -> tuple[Any, Any]:
     """`sincospi` with an error of up to 1e-6."""
     rounded = b.fma(position, rate, f32(2 * ROUND))
-    x = b.fma(position, rate, b.fsub(f32(2 * ROUND), rounded))
-    x = b.fmul(b.fma(position, rest, x), f32(math.pi))
-    sin, cos = (pure(b, f"{f}.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, x) for f in ("sin", "cos"))
+    x = b.fma(position, rate, 2 * ROUND - rounded)
+    x = b.fma(position, rest, x) * math.pi
+    sin, cos = (b.pure(f"{f}.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, x) for f in ("sin", "cos"))
     return sin, cos
 
 
@@ -79,7 +79,7 @@ def advance(b: Any, turn: Sequence[Any], step: Sequence[Any]) -> list[Any]:
     made = []
     for i in range(0, len(turn), 2):
         cos, sin, less, by = turn[i], turn[i + 1], step[i], step[i + 1]
-        made += [b.fma(cos, less, b.fma(negate(b, sin), by, cos)), b.fma(sin, less, b.fma(cos, by, sin))]
+        made += [b.fma(cos, less, b.fma(-sin, by, cos)), b.fma(sin, less, b.fma(cos, by, sin))]
     return made
 
 
@@ -89,7 +89,7 @@ def advanced(b: Any, turn: Any, step_of: Any) -> Iterator[Any]:
     after = advance(b, turn, step_of) if step_of else []
     while True:
         yield turn
-        following = [b.fma(twice[i // 2], x, negate(b, before)) for i, (x, before) in enumerate(zip(after, turn))]
+        following = [b.fma(twice[i // 2], x, -before) for i, (x, before) in enumerate(zip(after, turn))]
         turn, after = after, following
 
 
@@ -99,20 +99,16 @@ def state_size(shape: Shape, chunks: int, steps: bool = True) -> int:
     return chunks * per_chunk or 4
 
 
-def begin(shape: Shape, chunks: int, steps: bool = True) -> Any:
-    """state(rotation, chunk) for `turns`: loads alone. Chunks are `shape.lanes` apart; one key needs no steps."""
+@op(lambda shape, chunks, steps=True: floats(state_size(shape, chunks, steps)))
+def begin(b, shape, chunks, steps, rotation, chunk):
+    """The state for `turns`, float32: loads alone. Chunks are `shape.lanes` apart; one key needs no steps."""
     size, vector = state_size(shape, chunks, steps), shape.element.vector
     starts = [part * shape.dims + number * shape.lanes * vector for part in range(2) for number in range(chunks)]
-
-    @op(floats(size))
-    def state(b, rotation, chunk):
-        if shape.embedding not in ("rates", "positions"):
-            return [f32(0.0)] * size
-        address = b.add(Rotation(*rotation).rates, b.zext(b.mul(chunk, i32(4 * vector)), I64))
-        offsets = [4 * (start + i) for start in starts[: size // vector] for i in range(0, vector, 4)]
-        return as_floats(b, [word for at in offsets for word in load_words(b, "ld.global.nc", address, 4, at)])
-
-    return state
+    if shape.embedding not in ("rates", "positions"):
+        return [f32(0.0)] * size
+    address = Rotation(*rotation).rates + b.zext(chunk * (4 * vector), I64)
+    offsets = [4 * (start + i) for start in starts[: size // vector] for i in range(0, vector, 4)]
+    return b.as_floats([word for at in offsets for word in b.load_words("ld.global.nc", address, 4, at)])
 
 
 def turns(
@@ -134,35 +130,45 @@ def turns(
             turn = advance(b, turn, state[size:])
     place = first
     while True:
-        position = smaller(b, place, last)
+        position = b.smaller(place, last)
         if shape.embedding in ("positions", "placed_tables"):
-            position = b.select(b.icmp_signed("<", position, i32(0)), i32(0), position)  # of a query that sees no key
-            index = b.add(b.sext(position, I64), b.mul(b.sext(batch, I64), b.sext(given.batch, I64)))
-            address = b.add(given.positions, b.shl(index, I64(2)))
-            (position,) = load_words(b, "ld.global.nc", address, 1)
+            position = b.select(position < 0, i32(0), position)  # of a query that sees no key
+            index = b.sext(position, I64) + b.sext(batch, I64) * b.sext(given.batch, I64)
+            address = given.positions + (index << 2)
+            (position,) = b.load_words("ld.global.nc", address, 1)
         if shape.embedding == "positions":
             inside = b.icmp_unsigned("<", position, i32(MOST_POSITIONS))
             made = seeds(b, b.sitofp(position, FLOAT), state[:size])
             yield [b.select(inside, value, f32(float("nan"))) for value in made]
         else:
             yield _table_rows(shape, b, given, position, chunk, chunks)
-        place = b.add(place, i32(stride))
+        place = place + stride
+
+
+def rotate_row(
+    shape: Shape, b: Any, x: list[Any], state: Any, rotation: Any, batch: Any, place: Any, chunk: Any
+) -> list[Any]:
+    """A chunk of the row at `place`, rotated where the shape rotates."""
+    if not shape.rotates:
+        return x
+    turned = turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)
+    return rotate(b, x, next(turned), pairs_of(shape, 1))
 
 
 def _table_rows(shape: Shape, b: Any, given: Rotation, position: Any, chunk: Any, chunks: int) -> list[Any]:
     half = shape.element.vector // 2
     inside = b.icmp_unsigned("<", position, given.rows)
-    row = b.mul(b.sext(b.select(inside, position, i32(0)), I64), b.sext(given.pitch, I64))
+    row = b.sext(b.select(inside, position, i32(0)), I64) * b.sext(given.pitch, I64)
     pairs = b.ashr(given.rotary_dim, i32(1))
     made = []
     for number in range(chunks):
-        first = b.mul(b.add(chunk, i32(shape.lanes * number)), i32(half))
+        first = (chunk + shape.lanes * number) * half
         for i in range(half):
-            pair = b.add(first, i32(i))
-            rotated = b.icmp_signed("<", pair, pairs)
-            offset = b.shl(b.add(row, b.sext(b.select(rotated, pair, i32(0)), I64)), I64(2))
+            pair = first + i
+            rotated = pair < pairs
+            offset = (row + b.sext(b.select(rotated, pair, i32(0)), I64)) << 2
             for table, still in ((given.cos, 1.0), (given.sin, 0.0)):
-                (value,) = as_floats(b, load_words(b, "ld.global.nc", b.add(table, offset), 1))
+                (value,) = b.as_floats(b.load_words("ld.global.nc", table + offset, 1))
                 value = b.select(inside, value, f32(float("nan")))
                 made.append(b.select(rotated, value, f32(still)))
     return made

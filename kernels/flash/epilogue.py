@@ -8,49 +8,29 @@ from numba import cuda, types, uint64
 
 from ..device.cint import cint
 from ..device.vector import advance
-from .dtype import Dtype
-from .schedule import DecodeShape, Shape, query_of
+from .schedule import DecodeShape, query_of
 from .softmax import NO_KEY
-from .tiles import (
-    FLOAT,
-    I64,
-    as_floats,
-    as_words,
-    exp2,
-    f32,
-    floats,
-    i32,
-    load_words,
-    maximum,
-    negate,
-    op,
-    pure,
-    store_words,
-)  # fmt: skip
+from .tiles import FLOAT, I64, f32, floats, op
 
 
 def inverse(b: Any, total: Any) -> Any:
     """1 / total to 2^-23, 0 of a row without keys. An exact division would be a call."""
     has_keys = b.fcmp_unordered("!=", total, f32(0.0))
-    return b.select(has_keys, pure(b, "rcp.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, total), f32(0.0))
+    return b.select(has_keys, b.pure("rcp.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, total), f32(0.0))
 
 
 def exact_inverse(b: Any, total: Any) -> Any:
     """`inverse`, and one step of Newton's."""
     by = inverse(b, total)
-    return b.fma(by, b.fma(negate(b, total), by, f32(1.0)), by)
+    return b.fma(by, b.fma(-total, by, f32(1.0)), by)
 
 
-def store_quad(element: Dtype) -> Any:
-    """put(pointer, index, (four outputs, row max, row sum)): divided, rounded; 0 without keys."""
-
-    @op(types.void)
-    def put(b, pointer, index, state):
-        by = exact_inverse(b, state[5])
-        address = b.add(pointer, b.mul(b.sext(index, I64), I64(element.size)))
-        store_words(b, "st.global", address, element.words(b, [b.fmul(x, by) for x in state[:4]]))
-
-    return put
+@op(lambda element: types.void)
+def store_quad(b, element, pointer, index, state):
+    """Four outputs of `state` (and row max, row sum): divided, rounded; 0 without keys."""
+    by = exact_inverse(b, state[5])
+    address = pointer + b.sext(index, I64) * element.size
+    b.store_words("st.global", address, element.words(b, [x * by for x in state[:4]]))
 
 
 @cuda.jit(device=True, forceinline=True)
@@ -66,31 +46,27 @@ def out_row(tensors, sizes, batch, head, row):
 def store_part(b, workspace, place, row, first, state):
     """For `combine`: four outputs at element `place`, and with `first` the statistics of the row."""
     part, totals = workspace
-    store_words(b, "st.global", b.add(part, b.shl(b.zext(place, I64), I64(2))), as_words(b, state[:4]))
+    b.store_words("st.global", part + (b.zext(place, I64) << 2), b.as_words(state[:4]))
     with b.if_then(first):
-        store_words(b, "st.global", b.add(totals, b.shl(b.zext(row, I64), I64(3))), as_words(b, state[4:]))
+        b.store_words("st.global", totals + (b.zext(row, I64) << 3), b.as_words(state[4:]))
 
 
-def store_statistics(shape: Shape) -> Any:
-    """store(shared, index, g, values): that of row g of each set of 8, where the shape has that row."""
-
-    @op(types.void)
-    def store(b, shared, index, g, values):
-        for number, value in enumerate(as_words(b, values)):
-            row = b.add(g, i32(8 * number))
-            with b.if_then(b.icmp_signed("<", row, i32(shape.rows))):
-                store_words(b, "st.shared", b.add(shared, b.shl(b.add(index, row), i32(2))), [value])
-
-    return store
+@op(lambda shape: types.void)
+def store_statistics(b, shape, shared, index, g, values):
+    """Store that of row g of each set of 8, where the shape has that row."""
+    for number, value in enumerate(b.as_words(values)):
+        row = g + 8 * number
+        with b.if_then(row < shape.rows):
+            b.store_words("st.shared", b.at_float(shared, index + row), [value])
 
 
 def merged(b: Any, state: Sequence[Any], parts: Sequence[Sequence[Any]]) -> list[Any]:
     """A partial result (four outputs, row max, row sum) with others of its row added."""
-    highest = functools.reduce(lambda x, y: maximum(b, x, y), [part[4] for part in parts], state[4])
-    factor = exp2(b, b.fsub(state[4], highest))
-    out = [b.fmul(x, factor) for x in (*state[:4], state[5])]
+    highest = functools.reduce(b.maximum, [part[4] for part in parts], state[4])
+    factor = b.exp2(state[4] - highest)
+    out = [x * factor for x in (*state[:4], state[5])]
     for part in parts:
-        factor = exp2(b, b.fsub(part[4], highest))
+        factor = b.exp2(part[4] - highest)
         out = [b.fma(x, factor, y) for x, y in zip((*part[:4], part[5]), out)]
     return [*out[:4], highest, out[4]]
 
@@ -99,25 +75,26 @@ def no_keys() -> list[Any]:
     return [f32(x) for x in (0.0, 0.0, 0.0, 0.0, NO_KEY, 0.0)]
 
 
+@op(lambda shape: floats(6))
+def merge_warps(b, shape, shared, row, dim):
+    """The partial result of a row, of all warps, from `dim` on."""
+    at, rows, pitch, parts = shape.layout, shape.rows, shape.row_pitch, []
+    row_at, sums = b.at_float(shared, row), b.at_float(shared, row * pitch + dim)
+    for warp in range(shape.warps):
+        part = b.load_words("ld.shared", sums, 4, 4 * (at["sums"] + warp * rows * pitch))
+        for statistic in ("row_max", "row_sum"):
+            part += b.load_words("ld.shared", row_at, 1, 4 * (at[statistic] + warp * rows))
+        parts.append(b.as_floats(part))
+    return merged(b, no_keys(), parts)
+
+
 def finish(shape: DecodeShape) -> Any:
     """done(shared, tid, tensors, sizes, workspace, block, split): `block` is (batch, KV head, tile).
 
     Accumulators and statistics of all warps are in shared memory, in front of a barrier that it has.
     """
-    at, rows, pitch = shape.layout, shape.rows, shape.row_pitch
-    quads, hdim, threads, put = shape.hdim // 4, shape.hdim, shape.threads, store_quad(shape.element)
-
-    @op(floats(6))
-    def of_warps(b, shared, row, dim):
-        row_at = b.add(shared, b.shl(row, i32(2)))
-        sums = b.add(shared, b.shl(b.add(b.mul(row, i32(pitch)), dim), i32(2)))
-        parts = []
-        for warp in range(shape.warps):
-            part = load_words(b, "ld.shared", sums, 4, 4 * (at["sums"] + warp * rows * pitch))
-            for statistic in ("row_max", "row_sum"):
-                part += load_words(b, "ld.shared", row_at, 1, 4 * (at[statistic] + warp * rows))
-            parts.append(as_floats(b, part))
-        return merged(b, no_keys(), parts)
+    rows, quads, hdim, threads = shape.rows, shape.hdim // 4, shape.hdim, shape.threads
+    of_warps, put = merge_warps(shape), store_quad(shape.element)
 
     @cuda.jit(device=True, forceinline=True)
     def done(shared, tid, tensors, sizes, workspace, block, split):

@@ -6,77 +6,65 @@ Keys and queries with half-split RoPE come as two pieces of 8 bytes, a half from
 from typing import Any
 
 from .schedule import Shape
-from .tiles import BYTES, I64, VOID, asm, i32, ints, load_words, op, smaller, words
+from .tiles import BYTES, I64, VOID, i32, ints, op, words
 
 STREAM = "ld.global.nc.L1::no_allocate"
 
 
-def columns(shape: Shape, chunks: int, lanes: int, half_split: bool) -> Any:
-    """places(chunk, rotary_dim) -> byte offsets in a row of the pieces of `chunks` chunks, `lanes` from each other."""
+@op(lambda shape, chunks, lanes, half_split: ints(chunks * (1 + half_split)))
+def columns(b, shape, chunks, lanes, half_split, chunk, rotary_dim):
+    """Byte offsets in a row of the pieces of `chunks` chunks, `lanes` from each other."""
     vector, size = shape.element.vector, shape.element.size
-
-    @op(ints(chunks * (1 + half_split)))
-    def places(b, chunk, rotary_dim):
-        offsets = []
-        for number in range(chunks):
-            dim = b.mul(b.add(chunk, i32(lanes * number)), i32(vector))
-            if shape.dims != shape.hdim:
-                dim = b.select(b.icmp_signed("<", dim, i32(shape.hdim)), dim, i32(0))
-            if half_split:
-                rotated = b.icmp_signed("<", dim, rotary_dim)
-                low = b.select(rotated, b.ashr(dim, i32(1)), dim)
-                high = b.add(low, b.select(rotated, b.ashr(rotary_dim, i32(1)), i32(vector // 2)))
-                offsets += [b.mul(low, i32(size)), b.mul(high, i32(size))]
-            else:
-                offsets.append(b.mul(dim, i32(size)))
-        return offsets
-
-    return places
+    offsets = []
+    for number in range(chunks):
+        dim = (chunk + lanes * number) * vector
+        if shape.dims != shape.hdim:
+            dim = b.select(dim < shape.hdim, dim, i32(0))
+        if half_split:
+            rotated = dim < rotary_dim
+            low = b.select(rotated, b.ashr(dim, i32(1)), dim)
+            high = low + b.select(rotated, b.ashr(rotary_dim, i32(1)), i32(vector // 2))
+            offsets += [low * size, high * size]
+        else:
+            offsets.append(dim * size)
+    return offsets
 
 
-def load_rows(rows: tuple[int, ...], chunks: int, pieces: int, size: int, how: str = STREAM) -> Any:
-    """load(pointer, first, last, pitch, columns) -> raw registers of rows min(first + row, last), chunk by chunk.
+@op(lambda rows, chunks, pieces, size, how=STREAM: words(len(rows) * chunks * 4))
+def load_rows(b, rows, chunks, pieces, size, how, pointer, first, last, pitch, columns):
+    """Raw registers of rows min(first + row, last), chunk by chunk.
 
     `pitch` in elements of `size` bytes; a chunk has 1 or 2 pieces.
     """
     each = BYTES // 4 // pieces
-
-    @op(words(len(rows) * chunks * 4))
-    def load(b, pointer, first, last, pitch, columns):
-        pitch = b.zext(b.mul(pitch, i32(size)), I64)
-        wide = [b.zext(column, I64) for column in columns]
-        loaded = []
-        for row in rows:
-            place = smaller(b, b.add(first, i32(row), flags=("nsw",)), last)
-            address = b.add(pointer, b.mul(b.zext(place, I64), pitch))
-            for column in wide:
-                loaded += load_words(b, how, b.add(address, column), each)
-        return loaded
-
-    return load
+    pitch = b.zext(pitch * size, I64)
+    wide = [b.zext(column, I64) for column in columns]
+    loaded = []
+    for row in rows:
+        place = b.smaller(b.add(first, i32(row), flags=("nsw",)), last)
+        address = pointer + b.zext(place, I64) * pitch
+        for column in wide:
+            loaded += b.load_words(how, address + column, each)
+    return loaded
 
 
 def copy_async(b: Any, target: Any, offset: int, source: Any, used: Any, size: int = BYTES) -> None:
     """Start to copy `size` bytes to shared memory (cp.async), of which `used` are read and the others zeros."""
     how = "cg" if size == BYTES else "ca"
     text = f"cp.async.{how}.shared.global [$0+{offset}], [$1], {size}, $2;"
-    asm(b, text, "r,l,r,~{memory}", VOID, [target, source, used])
+    b.ptx(text, "r,l,r,~{memory}", VOID, [target, source, used])
 
 
-def zero_behind(rows: tuple[int, ...], chunks: int) -> Any:
-    """there(words, first, last) -> words of `load_rows`, 0 in rows behind `last`, as 0 times infinity is NaN."""
-
-    @op(words(len(rows) * chunks * 4))
-    def there(b, loaded, first, last):
-        inside = [b.icmp_signed("<=", b.add(first, i32(row)), last) for row in rows]
-        return [b.select(inside[i // (4 * chunks)], word, i32(0)) for i, word in enumerate(loaded)]
-
-    return there
+@op(lambda rows, chunks: words(len(rows) * chunks * 4))
+def zero_behind(b, rows, chunks, loaded, first, last):
+    """Words of `load_rows`, 0 in rows behind `last`, as 0 times infinity is NaN."""
+    inside = [first + row <= last for row in rows]
+    return [b.select(inside[i // (4 * chunks)], word, i32(0)) for i, word in enumerate(loaded)]
 
 
 def beyond(shape: Shape, b: Any, chunk: Any, number: int) -> Any:
     """Whether a lane's chunk lies behind hdim; None where none does."""
     if shape.dims == shape.hdim:
         return None
-    dim = b.mul(b.add(chunk, i32(shape.lanes * number)), i32(shape.element.vector))
-    return b.icmp_signed(">=", dim, i32(shape.hdim))
+    dim = (chunk + shape.lanes * number) * shape.element.vector
+    return dim >= shape.hdim

@@ -1,7 +1,6 @@
 """Masks and biases: which keys a row of queries sees, and what ALiBi subtracts from their scores."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from numba import cuda, float32
@@ -9,7 +8,7 @@ from numba import cuda, float32
 from ..device.cint import cint
 from .schedule import Shape, query_of
 from .softmax import FULL_MASK
-from .tiles import FLOAT, f32, floats, i32, negate, op
+from .tiles import FLOAT, f32, floats, op
 
 LOG2_E = math.log2(math.e)
 
@@ -43,24 +42,20 @@ def bounds_of(shape: Shape) -> Any:
     return bounds
 
 
-def mask(shape: Shape, rows: int, keys: Sequence[int]) -> Any:
-    """masked(scores, key, bounds): scores of each of `rows` rows with key + `keys`, biased; -inf where not seen."""
-
-    @op(floats(rows * len(keys)))
-    def masked(b, scores, key, bounds):
-        made = []
-        for i, score in enumerate(scores):
-            limit, place, slope = bounds[i // len(keys)]
-            at = b.add(key, i32(keys[i % len(keys)]))
-            if shape.embedding == "alibi":
-                ahead = b.sub(at, place)
-                behind = b.sub(place, at)
-                distance = b.select(b.icmp_signed(">", ahead, behind), ahead, behind)
-                score = b.fma(negate(b, slope), b.sitofp(distance, FLOAT), score)
-            made.append(b.select(b.icmp_signed("<", at, limit), score, f32(float("-inf"))))
-        return made
-
-    return masked
+@op(lambda shape, rows, keys: floats(rows * len(keys)))
+def mask(b, shape, rows, keys, scores, key, bounds):
+    """Scores of each of `rows` rows with key + `keys`, biased; -inf where not seen."""
+    made = []
+    for i, score in enumerate(scores):
+        limit, place, slope = bounds[i // len(keys)]
+        at = key + keys[i % len(keys)]
+        if shape.embedding == "alibi":
+            ahead = at - place
+            behind = place - at
+            distance = b.select(ahead > behind, ahead, behind)
+            score = b.fma(-slope, b.sitofp(distance, FLOAT), score)
+        made.append(b.select(at < limit, score, f32(float("-inf"))))
+    return made
 
 
 def key_offsets(keys: int) -> list[int]:
@@ -77,7 +72,7 @@ def mask_tile(shape: Shape, keys: int) -> Any:
 
     @op(floats(keys // 2))
     def scaled(b, scores, scale):
-        return [b.fmul(score, scale) for score in scores]
+        return [score * scale for score in scores]
 
     @cuda.jit(device=True, forceinline=True)
     def seen(scores, key, lane, bounds, scale):

@@ -8,9 +8,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from numba import types
-
-from .tiles import any_lane, exp2, f32, floats, maximum, negate, op, part, shuffle, where
+from .tiles import floats, op, part, tuples
 
 NO_KEY = -1e30
 SLACK = 8.0
@@ -26,62 +24,54 @@ def masks_of(low: int, high: int) -> list[int]:
 def sum_lanes(b: Any, tile: Sequence[Any], masks: Sequence[int]) -> list[Any]:
     """Sums over lanes that differ in the bits of `masks`."""
     for mask in masks:
-        tile = [b.fadd(value, shuffle(b, "bfly", value, mask)) for value in tile]
+        tile = [value + b.shuffle("bfly", value, mask) for value in tile]
     return list(tile)
 
 
-def lane_sum(count: int, masks: Sequence[int]) -> Any:
-    """sum(tile), as `sum_lanes`."""
-
-    @op(floats(count))
-    def add(b, tile):
-        return sum_lanes(b, tile, masks)
-
-    return add
+@op(lambda count, masks: floats(count))
+def lane_sum(b, count, masks, tile):
+    """`sum_lanes` of `count` values."""
+    return sum_lanes(b, tile, masks)
 
 
-def update(sets: int, each: int, masks: Sequence[int], size: int, rescale: Any) -> Any:
-    """update(scores, row_max, row_sum, acc, lane) -> (weights, row_max, row_sum, acc).
+@op(lambda sets, each, masks, size, rescale: tuples(sets * each, sets, sets, size))
+def update(b, sets, each, masks, size, rescale, scores, row_max, row_sum, acc, lane):
+    """-> (weights, row_max, row_sum, acc).
 
     A lane has `each` scores of each of `sets` rows, and lanes that differ in `masks` have others of the same rows; the
     row sums are the lane's own. acc has `size` values; rescale(builder, acc, factors, lane) multiplies its rows by what
     a row's lane holds.
     """
+    tops = [scores[each * row] for row in range(sets)]
+    for i, score in enumerate(scores):
+        tops[i // each] = b.maximum(tops[i // each], score)
+    for mask in masks:
+        tops = [b.maximum(top, b.shuffle("bfly", top, mask)) for top in tops]
+    grown = [top > old + SLACK for top, old in zip(tops, row_max)]
 
-    @op(types.Tuple((floats(sets * each), floats(sets), floats(sets), floats(size))))
-    def updated(b, scores, row_max, row_sum, acc, lane):
-        tops = [scores[each * row] for row in range(sets)]
-        for i, score in enumerate(scores):
-            tops[i // each] = maximum(b, tops[i // each], score)
-        for mask in masks:
-            tops = [maximum(b, top, shuffle(b, "bfly", top, mask)) for top in tops]
-        grown = [b.fcmp_ordered(">", top, b.fadd(old, f32(SLACK))) for top, old in zip(tops, row_max)]
+    def rescaled():
+        new = [b.maximum(top, old) for top, old in zip(tops, row_max)]
+        factors = [b.exp2(x - y) for x, y in zip(row_max, new)]
+        return [*new, *(x * y for x, y in zip(row_sum, factors)), *rescale(b, acc, factors, lane)]
 
-        def rescaled():
-            new = [maximum(b, top, old) for top, old in zip(tops, row_max)]
-            factors = [exp2(b, b.fsub(x, y)) for x, y in zip(row_max, new)]
-            return [*new, *(b.fmul(x, y) for x, y in zip(row_sum, factors)), *rescale(b, acc, factors, lane)]
-
-        kept = where(b, any_lane(b, functools.reduce(b.or_, grown)), rescaled, [*row_max, *row_sum, *acc])
-        row_max, row_sum, acc = kept[:sets], kept[sets : 2 * sets], kept[2 * sets :]
-        weights = [exp2(b, b.fsub(score, row_max[i // each])) for i, score in enumerate(scores)]
-        for i, weight in enumerate(weights):
-            row_sum[i // each] = b.fadd(row_sum[i // each], weight)
-        return weights, row_max, row_sum, acc
-
-    return updated
+    kept = b.where(b.any_lane(functools.reduce(b.or_, grown)), rescaled, [*row_max, *row_sum, *acc])
+    row_max, row_sum, acc = kept[:sets], kept[sets : 2 * sets], kept[2 * sets :]
+    weights = [b.exp2(score - row_max[i // each]) for i, score in enumerate(scores)]
+    for i, weight in enumerate(weights):
+        row_sum[i // each] = row_sum[i // each] + weight
+    return weights, row_max, row_sum, acc
 
 
 def row_top(b: Any, scores: Sequence[Any], masks: Sequence[int]) -> Any:
     """The largest score of a row, in four chains, over the lanes that share it."""
     parts = list(scores[:4])
     for i, score in enumerate(scores[4:]):
-        parts[i % 4] = maximum(b, parts[i % 4], score)
+        parts[i % 4] = b.maximum(parts[i % 4], score)
     while len(parts) > 1:
-        parts = [maximum(b, *parts[i : i + 2]) for i in range(0, len(parts), 2)]
+        parts = [b.maximum(*parts[i : i + 2]) for i in range(0, len(parts), 2)]
     top = parts[0]
     for mask in masks:
-        top = maximum(b, top, shuffle(b, "bfly", top, mask))
+        top = b.maximum(top, b.shuffle("bfly", top, mask))
     return top
 
 
@@ -89,7 +79,7 @@ def row_total(b: Any, weights: Sequence[Any]) -> Any:
     """The sum of a lane's weights of a row, in two chains."""
     parts = list(weights[:2])
     for i, weight in enumerate(weights[2:]):
-        parts[i % 2] = b.fadd(parts[i % 2], weight)
+        parts[i % 2] = parts[i % 2] + weight
     return b.fadd(*parts)
 
 
@@ -103,13 +93,13 @@ def step(each: int, masks: Sequence[int]) -> tuple[Any, ...]:
     @op(floats(2))
     def tops(b, scores, row_max, scale):
         rows = (row_top(b, scores[each * row : each * (row + 1)], masks) for row in range(2))
-        return [maximum(b, old, b.fmul(top, scale)) for old, top in zip(row_max, rows)]
+        return [b.maximum(old, top * scale) for old, top in zip(row_max, rows)]
 
     @op(floats(2 * each + 4))
     def weigh(b, scores, old, new, row_sum, scale):
-        less = [negate(b, top) for top in new]
-        weights = [exp2(b, b.fma(score, scale, less[i // each])) for i, score in enumerate(scores)]
-        factors = [exp2(b, b.fsub(x, y)) for x, y in zip(old, new)]
+        less = [-top for top in new]
+        weights = [b.exp2(b.fma(score, scale, less[i // each])) for i, score in enumerate(scores)]
+        factors = [b.exp2(x - y) for x, y in zip(old, new)]
         totals = (row_total(b, weights[each * row : each * (row + 1)]) for row in range(2))
         sums = [b.fma(old, factor, total) for old, factor, total in zip(row_sum, factors, totals)]
         return [*weights, *sums, *factors]

@@ -8,20 +8,7 @@ from ..embed import pairs_of, rotate, turns
 from ..loads import beyond
 from ..schedule import WARP, Atoms, DecodeShape
 from ..softmax import masks_of, sum_lanes
-from ..tiles import (
-    as_words,
-    at_float,
-    f32,
-    floats,
-    i32,
-    ints,
-    load_floats,
-    op,
-    shuffle,
-    store_floats,
-    store_words,
-    sync_warp,
-)
+from ..tiles import f32, floats, ints, op
 
 
 def held(shape: DecodeShape) -> int:
@@ -36,113 +23,91 @@ def first_bit(shape: DecodeShape) -> int:
 
 def split(shape: DecodeShape, b: Any, lane: Any) -> tuple[Any, Any]:
     """(key among those abreast, chunk) of a lane."""
-    return b.lshr(lane, i32(shape.lanes.bit_length() - 1)), b.and_(lane, i32(shape.lanes - 1))
+    return lane >> (shape.lanes.bit_length() - 1), lane & (shape.lanes - 1)
 
 
-def places(shape: DecodeShape) -> Any:
-    @op(ints(4))
-    def place(b, lane):
-        slot, chunk = split(shape, b, lane)
-        value = b.lshr(chunk, i32(first_bit(shape)))
-        key = b.mul(b.lshr(value, i32(shape.rows.bit_length() - 1)), i32(shape.row_step))
-        return slot, chunk, b.and_(value, i32(shape.rows - 1)), b.add(key, slot)
-
-    return place
+@op(lambda shape: ints(4))
+def places(b, shape, lane):
+    slot, chunk = split(shape, b, lane)
+    value = chunk >> first_bit(shape)
+    key = (value >> (shape.rows.bit_length() - 1)) * shape.row_step
+    return slot, chunk, value & (shape.rows - 1), key + slot
 
 
-def store_queries(shape: DecodeShape) -> Any:
-    @op(types.void)
-    def store(b, shared, row, chunk, values):
-        dim = b.add(b.mul(row, i32(shape.dims)), b.mul(chunk, i32(shape.element.vector)))
-        store_floats(b, at_float(b, shared, dim), values, 4 * shape.layout["query"])
-
-    return store
+@op(lambda shape: types.void)
+def store_queries(b, shape, shared, row, chunk, values):
+    dim = row * shape.dims + chunk * shape.element.vector
+    b.store_floats(b.at_float(shared, dim), values, 4 * shape.layout["query"])
 
 
-def load_queries(shape: DecodeShape) -> Any:
-    """load(shared, chunk) -> a lane's dims of all rows."""
+@op(lambda shape: floats(shape.rows * shape.elements))
+def load_queries(b, shape, shared, chunk):
+    """A lane's dims of all rows."""
     vector, step, query = shape.element.vector, shape.lanes * shape.element.vector, shape.layout["query"]
-
-    @op(floats(shape.rows * shape.elements))
-    def load(b, shared, chunk):
-        address = at_float(b, shared, b.mul(chunk, i32(vector)))
-        starts = [query + r * shape.dims + c * step for r in range(shape.rows) for c in range(shape.chunks)]
-        return [x for start in starts for x in load_floats(b, address, vector, 4 * start)]
-
-    return load
+    address = b.at_float(shared, chunk * vector)
+    starts = [query + r * shape.dims + c * step for r in range(shape.rows) for c in range(shape.chunks)]
+    return [x for start in starts for x in b.load_floats(address, vector, 4 * start)]
 
 
-def dot(shape: DecodeShape) -> Any:
+@op(lambda shape: floats(held(shape)))
+def dot(b, shape, shared, warp, lane, keys, begun, rotation, where):
     """The lane's part of each score."""
     registers, pairs = 4 * shape.chunks, pairs_of(shape, shape.chunks)
-
-    @op(floats(held(shape)))
-    def take(b, shared, warp, lane, keys, begun, rotation, where):
-        (state, queries), parts, chunk = begun, [], split(shape, b, lane)[1]
-        turned = turns(shape, b, state, rotation, (*where, chunk, shape.chunks), shape.row_step)
-        for key in range(shape.batch_rows):
-            x = shape.element.floats(b, keys[registers * key : registers * (key + 1)])
-            for i in range(shape.elements):
-                outside = beyond(shape, b, chunk, i // shape.element.vector)
-                if outside is not None:
-                    x[i] = b.select(outside, f32(0.0), x[i])
-            if shape.rotates:
-                x = rotate(b, x, next(turned), pairs)
-            for row in range(shape.rows):
-                q = queries[row * shape.elements : (row + 1) * shape.elements]
-                total = b.fmul(x[0], q[0])
-                for element in range(1, shape.elements):
-                    total = b.fma(x[element], q[element], total)
-                parts.append(total)
-        return parts
-
-    return take
+    (state, queries), parts, chunk = begun, [], split(shape, b, lane)[1]
+    turned = turns(shape, b, state, rotation, (*where, chunk, shape.chunks), shape.row_step)
+    for key in range(shape.batch_rows):
+        x = shape.element.floats(b, keys[registers * key : registers * (key + 1)])
+        for i in range(shape.elements):
+            outside = beyond(shape, b, chunk, i // shape.element.vector)
+            if outside is not None:
+                x[i] = b.select(outside, f32(0.0), x[i])
+        if shape.rotates:
+            x = rotate(b, x, next(turned), pairs)
+        for row in range(shape.rows):
+            q = queries[row * shape.elements : (row + 1) * shape.elements]
+            total = x[0] * q[0]
+            for element in range(1, shape.elements):
+                total = b.fma(x[element], q[element], total)
+            parts.append(total)
+    return parts
 
 
-def reduce_scatter(shape: DecodeShape) -> Any:
+@op(lambda shape: floats(1))
+def reduce_scatter(b, shape, shared, warp, lane, values):
     """Sums over the lanes of a key; lane l of them gets that of part l * held // lanes.
 
     A butterfly that halves what each lane holds: `held` - 1 shuffles and some, where a sum for all takes 5 each.
     """
-
-    @op(floats(1))
-    def score(b, shared, warp, lane, values):
-        mask = shape.lanes // 2
-        while len(values) > 1:
-            half = len(values) // 2
-            upper = b.icmp_signed("!=", b.and_(lane, i32(mask)), i32(0))
-            kept = []
-            for i in range(half):
-                keep, send = (b.select(upper, values[i + k], values[i + half - k]) for k in (half, 0))
-                kept.append(b.fadd(keep, shuffle(b, "bfly", send, mask)))
-            values, mask = kept, mask // 2
-        return sum_lanes(b, values, masks_of(0, mask.bit_length()))
-
-    return score
+    mask = shape.lanes // 2
+    while len(values) > 1:
+        half = len(values) // 2
+        upper = lane & mask != 0
+        kept = []
+        for i in range(half):
+            keep, send = (b.select(upper, values[i + k], values[i + half - k]) for k in (half, 0))
+            kept.append(keep + b.shuffle("bfly", send, mask))
+        values, mask = kept, mask // 2
+    return sum_lanes(b, values, masks_of(0, mask.bit_length()))
 
 
-def accumulate(shape: DecodeShape) -> Any:
+@op(lambda shape: floats(shape.rows * shape.elements))
+def accumulate(b, shape, shared, warp, lane, acc, values, weights):
     """acc[row][dim] plus the sum over keys of weights[key][row] values[key][dim]; lanes exchange their weights."""
     registers, count, weights_at = 4 * shape.chunks, held(shape), shape.layout["weights"]
-
-    @op(floats(shape.rows * shape.elements))
-    def weigh(b, shared, warp, lane, acc, values, weights):
-        slot, chunk = split(shape, b, lane)
-        group = at_float(b, shared, b.add(b.mul(warp, i32(WARP)), b.mul(slot, i32(count))))
-        sync_warp(b)
-        mine = at_float(b, group, b.lshr(chunk, i32(first_bit(shape))))
-        store_words(b, "st.shared", mine, as_words(b, weights), 4 * weights_at)
-        sync_warp(b)
-        weights = load_floats(b, group, count, 4 * weights_at)
-        for key in range(shape.batch_rows):
-            x = shape.element.floats(b, values[registers * key : registers * (key + 1)])
-            for row in range(shape.rows):
-                for element in range(shape.elements):
-                    i = row * shape.elements + element
-                    acc[i] = b.fma(x[element], weights[key * shape.rows + row], acc[i])
-        return acc
-
-    return weigh
+    slot, chunk = split(shape, b, lane)
+    group = b.at_float(shared, warp * WARP + slot * count)
+    b.sync_warp()
+    mine = b.at_float(group, chunk >> first_bit(shape))
+    b.store_words("st.shared", mine, b.as_words(weights), 4 * weights_at)
+    b.sync_warp()
+    weights = b.load_floats(group, count, 4 * weights_at)
+    for key in range(shape.batch_rows):
+        x = shape.element.floats(b, values[registers * key : registers * (key + 1)])
+        for row in range(shape.rows):
+            for element in range(shape.elements):
+                i = row * shape.elements + element
+                acc[i] = b.fma(x[element], weights[key * shape.rows + row], acc[i])
+    return acc
 
 
 def rescale(shape: DecodeShape) -> Any:
@@ -151,30 +116,26 @@ def rescale(shape: DecodeShape) -> Any:
     def scale(b, acc, factors, lane):
         made = []
         for row in range(shape.rows):
-            by = shuffle(b, "idx", factors[0], row << first_bit(shape))
-            made += [b.fmul(x, by) for x in acc[row * shape.elements : (row + 1) * shape.elements]]
+            by = b.shuffle("idx", factors[0], row << first_bit(shape))
+            made += [x * by for x in acc[row * shape.elements : (row + 1) * shape.elements]]
         return made
 
     return scale
 
 
-def store_sums(shape: DecodeShape) -> Any:
+@op(lambda shape: types.void)
+def store_sums(b, shape, shared, warp, lane, acc):
     """A warp's accumulators to [row][dim], summed over the keys abreast."""
     vector, step = shape.element.vector, shape.lanes * shape.element.vector
     slots = masks_of(shape.lanes.bit_length() - 1, WARP.bit_length() - 1)
-
-    @op(types.void)
-    def close(b, shared, warp, lane, acc):
-        (slot, chunk), values = split(shape, b, lane), sum_lanes(b, acc, slots)
-        first = b.add(b.mul(warp, i32(shape.rows * shape.row_pitch)), b.mul(chunk, i32(vector)))
-        address = at_float(b, shared, first)
-        with b.if_then(b.icmp_signed("==", slot, i32(0))):
-            for i in range(0, len(values), 4):
-                row, inside = divmod(i, shape.elements)
-                place = row * shape.row_pitch + inside // vector * step + inside % vector
-                store_floats(b, address, values[i : i + 4], 4 * (shape.layout["sums"] + place))
-
-    return close
+    (slot, chunk), values = split(shape, b, lane), sum_lanes(b, acc, slots)
+    first = warp * (shape.rows * shape.row_pitch) + chunk * vector
+    address = b.at_float(shared, first)
+    with b.if_then(slot == 0):
+        for i in range(0, len(values), 4):
+            row, inside = divmod(i, shape.elements)
+            place = row * shape.row_pitch + inside // vector * step + inside % vector
+            b.store_floats(address, values[i : i + 4], 4 * (shape.layout["sums"] + place))
 
 
 def atoms(shape: DecodeShape) -> Atoms:

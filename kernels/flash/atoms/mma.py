@@ -13,115 +13,86 @@ from ..embed import pairs_of, rotate, state_size, turns
 from ..loads import beyond
 from ..schedule import Atoms, DecodeShape
 from ..softmax import QUAD
-from ..tiles import (
-    I32,
-    as_words,
-    at_float,
-    f32,
-    floats,
-    i32,
-    ints,
-    ldmatrix,
-    load_floats,
-    op,
-    pure,
-    shuffle,
-    store_shared,
-    store_words,
-    sync_block,
-    sync_warp,
-)
+from ..tiles import I32, f32, floats, i32, ints, op, store_shared
 
 VALUE_ROWS = (0, 1, 8, 9)  # of lane m, from 2 m on: those of its A fragments
 
 
 @op(ints(4))
 def place(b, lane):
-    g, m = b.lshr(lane, i32(2)), b.and_(lane, i32(3))
-    return b.shl(m, i32(1)), g, g, b.shl(m, i32(1))
+    g, m = lane >> 2, lane & 3
+    return m << 1, g, g, m << 1
 
 
 def _row(b: Any, shared: Any, row: Any, shape: DecodeShape) -> Any:
     """Address of a row of a tile that begins at `shared`."""
-    return b.add(shared, b.mul(row, i32(2 * shape.dims)))
+    return shared + row * (2 * shape.dims)
 
 
 def _tile(b: Any, shared: Any, warp: Any, shape: DecodeShape) -> Any:
     """Address of the warp's tile of rotated keys."""
-    return b.add(shared, b.add(b.mul(warp, i32(32 * shape.dims)), i32(4 * shape.layout["sums"])))
+    return shared + (warp * (32 * shape.dims) + 4 * shape.layout["sums"])
 
 
-def store_queries(shape: DecodeShape) -> Any:
-    """store(shared, row, chunk, values): 8 floats rounded, and what that lost 8 rows on where rows are free."""
-
-    @op(types.void)
-    def store(b, shared, row, chunk, values):
-        place = b.shl(b.xor(chunk, b.and_(row, i32(7))), i32(4))
-        address, at = b.add(_row(b, shared, row, shape), place), 4 * shape.layout["query"]
-        high = shape.element.words(b, values)
-        store_words(b, "st.shared", address, high, at)
-        if shape.sets == 1:
-            lost = [b.fsub(x, y) for x, y in zip(values, shape.element.floats(b, high))]
-            store_words(b, "st.shared", address, shape.element.words(b, lost), at + 8 * 2 * shape.dims)
-
-    return store
+@op(lambda shape: types.void)
+def store_queries(b, shape, shared, row, chunk, values):
+    """Store 8 floats rounded, and what that lost 8 rows on where rows are free."""
+    place = (chunk ^ (row & 7)) << 4
+    address, at = _row(b, shared, row, shape) + place, 4 * shape.layout["query"]
+    high = shape.element.words(b, values)
+    b.store_words("st.shared", address, high, at)
+    if shape.sets == 1:
+        lost = [x - y for x, y in zip(values, shape.element.floats(b, high))]
+        b.store_words("st.shared", address, shape.element.words(b, lost), at + 8 * 2 * shape.dims)
 
 
-def store_keys(shape: DecodeShape) -> Any:
+@op(lambda shape: ints(1))
+def store_keys(b, shape, shared, warp, lane, keys, begun, rotation, where):
     """Rotated and rounded, to the warp's tile: the lane's are rows slot, slot + row_step, ..."""
     pairs, kept, turns_at = pairs_of(shape, 1), state_size(shape, 1), 4 * shape.layout["turns"]
-
-    @op(ints(1))
-    def take(b, shared, warp, lane, keys, begun, rotation, where):
-        slot, chunk = b.lshr(lane, i32(shape.lanes.bit_length() - 1)), b.and_(lane, i32(shape.lanes - 1))
-        state_at = at_float(b, shared, b.mul(chunk, i32(kept)))
-        state = load_floats(b, state_at, kept, turns_at)
-        turned = turns(shape, b, state, rotation, (*where, chunk, 1), shape.row_step)
-        base, outside = _row(b, _tile(b, shared, warp, shape), slot, shape), beyond(shape, b, chunk, 0)
-        sync_warp(b)
-        for number in range(shape.batch_rows):
-            key = keys[4 * number : 4 * number + 4]
-            if outside is not None:
-                key = [b.select(outside, i32(0), word) for word in key]
-            if shape.rotates:
-                key = shape.element.words(b, rotate(b, shape.element.floats(b, key), next(turned), pairs))
-            row = number * shape.row_step
-            place = b.shl(b.xor(b.xor(chunk, slot), i32(row & 7)), i32(4))
-            store_words(b, "st.shared", b.add(base, place), key, 2 * shape.dims * row)
-        return [slot]
-
-    return take
+    slot, chunk = lane >> (shape.lanes.bit_length() - 1), lane & (shape.lanes - 1)
+    state_at = b.at_float(shared, chunk * kept)
+    state = b.load_floats(state_at, kept, turns_at)
+    turned = turns(shape, b, state, rotation, (*where, chunk, 1), shape.row_step)
+    base, outside = _row(b, _tile(b, shared, warp, shape), slot, shape), beyond(shape, b, chunk, 0)
+    b.sync_warp()
+    for number in range(shape.batch_rows):
+        key = keys[4 * number : 4 * number + 4]
+        if outside is not None:
+            key = [b.select(outside, i32(0), word) for word in key]
+        if shape.rotates:
+            key = shape.element.words(b, rotate(b, shape.element.floats(b, key), next(turned), pairs))
+        row = number * shape.row_step
+        place = (chunk ^ slot ^ (row & 7)) << 4
+        b.store_words("st.shared", base + place, key, 2 * shape.dims * row)
+    return [slot]
 
 
-def scores(shape: DecodeShape) -> Any:
+@op(lambda shape: floats(4 * shape.sets))
+def scores(b, shape, shared, warp, lane, taken):
     """4 scores a row set: of row g (and g + 8), keys 2m, 2m + 1, 2m + 8, 2m + 9."""
     query_at = 4 * shape.layout["query"]
-
-    @op(floats(4 * shape.sets))
-    def score(b, shared, warp, lane, taken):
-        low, third, fourth = b.and_(lane, i32(7)), b.and_(b.lshr(lane, i32(3)), i32(1)), b.lshr(lane, i32(4))
-        key_base = _row(b, _tile(b, shared, warp, shape), b.add(b.shl(fourth, i32(3)), low), shape)
-        query_base = _row(b, b.add(shared, i32(query_at)), b.add(b.shl(third, i32(3)), low), shape)
-        key_chunk, query_chunk = b.xor(third, low), b.xor(fourth, low)
-        chains = 2 if shape.sets == 1 else 1  # of sums, so that one product need not wait for the other
-        total = [[[f32(0.0)] * 4] * chains, [[f32(0.0)] * 4] * chains]
-        sync_warp(b)
-        for step in range(shape.dims // 16):
-            place = [b.shl(b.xor(chunk, i32(2 * step)), i32(4)) for chunk in (key_chunk, query_chunk)]
-            key = ldmatrix(b, b.add(key_base, place[0]))
-            query = ldmatrix(b, b.add(query_base, place[1]))
-            for half in range(2):
-                chain = total[half][step % chains]
-                total[half][step % chains] = shape.element.mma(b, query, key[2 * half : 2 * half + 2], chain)
-        if shape.sets == 2:
-            return [total[half][0][2 * row + i] for row in range(2) for half in range(2) for i in range(2)]
-        made = []
+    low, third, fourth = lane & 7, (lane >> 3) & 1, lane >> 4
+    key_base = _row(b, _tile(b, shared, warp, shape), (fourth << 3) + low, shape)
+    query_base = _row(b, shared + query_at, (third << 3) + low, shape)
+    key_chunk, query_chunk = third ^ low, fourth ^ low
+    chains = 2 if shape.sets == 1 else 1  # of sums, so that one product need not wait for the other
+    total = [[[f32(0.0)] * 4] * chains, [[f32(0.0)] * 4] * chains]
+    b.sync_warp()
+    for step in range(shape.dims // 16):
+        place = [(chunk ^ (2 * step)) << 4 for chunk in (key_chunk, query_chunk)]
+        key = b.ldmatrix(key_base + place[0])
+        query = b.ldmatrix(query_base + place[1])
         for half in range(2):
-            both = [b.fadd(x, y) for x, y in zip(*total[half])]
-            made += [b.fadd(both[i], both[i + 2]) for i in range(2)]  # high parts, low parts
-        return made
-
-    return score
+            chain = total[half][step % chains]
+            total[half][step % chains] = shape.element.mma(b, query, key[2 * half : 2 * half + 2], chain)
+    if shape.sets == 2:
+        return [total[half][0][2 * row + i] for row in range(2) for half in range(2) for i in range(2)]
+    made = []
+    for half in range(2):
+        both = [x + y for x, y in zip(*total[half])]
+        made += [both[i] + both[i + 2] for i in range(2)]  # high parts, low parts
+    return made
 
 
 def _dims_of_tiles(shape: DecodeShape) -> list[tuple[tuple[int, int], tuple[int, int]]]:
@@ -130,33 +101,29 @@ def _dims_of_tiles(shape: DecodeShape) -> list[tuple[tuple[int, int], tuple[int,
     return list(zip(places[::2], places[1::2]))
 
 
-def accumulate(shape: DecodeShape) -> Any:
+@op(lambda shape: floats(4 * len(_dims_of_tiles(shape)) * shape.sets))
+def accumulate(b, shape, shared, warp, lane, acc, values, weights):
     """acc plus V^T P^T; weights keep what rounding lost in a second product."""
     tiles, halves = _dims_of_tiles(shape), shape.dims // 64
     size = 4 * len(tiles)
+    def pair(row, half, dim):
+        words = [values[((row + i) * halves + half) * 4 + dim // 2] for i in range(2)]
+        selector = 0x5410 if dim % 2 == 0 else 0x7632
+        return b.pure(f"prmt.b32 $0, $1, $2, {selector};", "=r,r,r", I32, *words)
 
-    @op(floats(size * shape.sets))
-    def weigh(b, shared, warp, lane, acc, values, weights):
-        def pair(row, half, dim):
-            words = [values[((row + i) * halves + half) * 4 + dim // 2] for i in range(2)]
-            selector = 0x5410 if dim % 2 == 0 else 0x7632
-            return pure(b, f"prmt.b32 $0, $1, $2, {selector};", "=r,r,r", I32, *words)
-
-        factors = []
+    factors = []
+    for row in range(shape.sets):
+        p = weights[4 * row : 4 * row + 4]
+        high = shape.element.words(b, p)
+        lost = [x - y for x, y in zip(p, shape.element.floats(b, high))]
+        factors.append([high] if shape.sets == 2 else [high, shape.element.words(b, lost)])
+    for number, (first, second) in enumerate(tiles):
+        a = [pair(row, *place) for row in (0, 2) for place in (first, second)]
         for row in range(shape.sets):
-            p = weights[4 * row : 4 * row + 4]
-            high = shape.element.words(b, p)
-            lost = [b.fsub(x, y) for x, y in zip(p, shape.element.floats(b, high))]
-            factors.append([high] if shape.sets == 2 else [high, shape.element.words(b, lost)])
-        for number, (first, second) in enumerate(tiles):
-            a = [pair(row, *place) for row in (0, 2) for place in (first, second)]
-            for row in range(shape.sets):
-                at = slice(size * row + 4 * number, size * row + 4 * number + 4)
-                for factor in factors[row]:
-                    acc[at] = shape.element.mma(b, a, factor, acc[at])
-        return acc
-
-    return weigh
+            at = slice(size * row + 4 * number, size * row + 4 * number + 4)
+            for factor in factors[row]:
+                acc[at] = shape.element.mma(b, a, factor, acc[at])
+    return acc
 
 
 def rescale(shape: DecodeShape) -> Any:
@@ -164,40 +131,36 @@ def rescale(shape: DecodeShape) -> Any:
     size = 4 * len(_dims_of_tiles(shape))
 
     def scale(b, acc, factors, lane):
-        source = b.shl(b.and_(lane, i32(3)), i32(3))
+        source = (lane & 3) << 3
         made = []
         for row, factor in enumerate(factors):
-            by = [shuffle(b, "idx", factor, b.add(source, i32(4 * i))) for i in range(2)]
-            made += [b.fmul(x, by[i & 1]) for i, x in enumerate(acc[size * row : size * (row + 1)])]
+            by = [b.shuffle("idx", factor, source + 4 * i) for i in range(2)]
+            made += [x * by[i & 1] for i, x in enumerate(acc[size * row : size * (row + 1)])]
         return made
 
     return scale
 
 
-def store_sums(shape: DecodeShape) -> Any:
+@op(lambda shape: types.void)
+def store_sums(b, shape, shared, warp, lane, acc):
     """The warp's accumulators as [row][dim], where the tiles of keys were."""
     tiles = _dims_of_tiles(shape)
     where = {place: (number, side) for number, both in enumerate(tiles) for side, place in enumerate(both)}
     pitch, sums = 4 * shape.row_pitch, 4 * shape.layout["sums"]
-
-    @op(types.void)
-    def close(b, shared, warp, lane, acc):
-        g, m = b.lshr(lane, i32(2)), b.and_(lane, i32(3))
-        row = b.add(b.mul(warp, i32(shape.rows)), b.shl(m, i32(1)))
-        base = b.add(shared, b.add(b.mul(row, i32(pitch)), b.shl(g, i32(5))))
-        sync_block(b)
-        for number in range(shape.sets):
-            tile = as_words(b, acc[4 * len(tiles) * number : 4 * len(tiles) * (number + 1)])
-            for odd in range(2):
-                row, at = b.add(b.shl(m, i32(1)), i32(8 * number + odd)), sums + (8 * number + odd) * pitch
-                with b.if_then(b.icmp_signed("<", row, i32(shape.rows))):
-                    for half in range(shape.dims // 64):
-                        for dim in (0, 4):
-                            entries = [where[half, dim + i] for i in range(4)]
-                            values = [tile[4 * entry + 2 * side + odd] for entry, side in entries]
-                            store_words(b, "st.shared", base, values, at + 256 * half + 4 * dim)
-
-    return close
+    g, m = lane >> 2, lane & 3
+    row = warp * shape.rows + (m << 1)
+    base = shared + (row * pitch + (g << 5))
+    b.sync_block()
+    for number in range(shape.sets):
+        tile = b.as_words(acc[4 * len(tiles) * number : 4 * len(tiles) * (number + 1)])
+        for odd in range(2):
+            row, at = (m << 1) + (8 * number + odd), sums + (8 * number + odd) * pitch
+            with b.if_then(row < shape.rows):
+                for half in range(shape.dims // 64):
+                    for dim in (0, 4):
+                        entries = [where[half, dim + i] for i in range(4)]
+                        values = [tile[4 * entry + 2 * side + odd] for entry, side in entries]
+                        b.store_words("st.shared", base, values, at + 256 * half + 4 * dim)
 
 
 def atoms(shape: DecodeShape) -> Atoms:

@@ -10,12 +10,10 @@ have: a lane takes dims 4m .. 4m + 3 of 16 by one load, and keys 2m, 2m + 1 of 8
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 
 from ...device.tensor import FACTOR_BOUND, VALUE_BOUND
-from ..chunks.shape import ChunkShape
-from ..tiles import FLOAT, I32, as_words, asm, at_float, f32, floats, i32, load_floats, op, pure, store_words
+from ..tiles import FLOAT, I32, f32, floats, op
 
 ROUND, KEEP = 0x1000, 0xFFFFE000  # half a unit in the last place of TF32, and the mask of its bits
 
@@ -24,100 +22,82 @@ def split(b: Any, x: Any, bound: float = 0.0, rounded: bool = True) -> tuple[Any
     """(high, low) of a float32, as `device.tensor.split`, `split_bounded` or, not rounded, `split_short`."""
     near = x
     if bound:
-        near = pure(b, "min.xorsign.abs.f32 $0, $1, $2;", "=f,f,f", FLOAT, x, f32(bound))
+        near = b.pure("min.xorsign.abs.f32 $0, $1, $2;", "=f,f,f", FLOAT, x, f32(bound))
     bits = b.bitcast(near, I32)
     if rounded:
-        bits = b.add(bits, i32(ROUND))
-    high = b.bitcast(b.and_(bits, i32(KEEP)), FLOAT)
-    return high, b.fsub(x, high)
+        bits = bits + ROUND
+    high = b.bitcast(bits & KEEP, FLOAT)
+    return high, x - high
 
 
 def mma(b: Any, a_: Sequence[Any], b_: Sequence[Any], c: Sequence[Any]) -> list[Any]:
     """a b + c of a warp; fragments as `device.asm.mma_m16n8k8_tf32` has them."""
-    text = (
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
-    )
-    constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
-    made = asm(b, text, constraints, ir.LiteralStructType([FLOAT] * 4), [*as_words(b, [*a_, *b_]), *c])
-    return [b.extract_value(made, i) for i in range(4)]
+    return b.mma("m16n8k8.row.col.f32.tf32.tf32.f32", b.as_words(a_), b.as_words(b_), c)
 
 
-def scores(shape: ChunkShape, rounded: bool = False) -> Any:
-    """dots(shared, query, key, lane) -> scores, row by row; the warp's rows begin at floats `query` and `key`.
+@op(lambda shape, rounded=False: floats(4 * (shape.warp_keys // 8)))
+def scores(b, shape, rounded, shared, query, key, lane):
+    """Scores, row by row; the warp's rows begin at floats `query` and `key`.
 
     rounded: keys, too, are rounded to TF32 and not truncated: an instruction more for each, and half of the error.
     """
     tiles, pitch = shape.warp_keys // 8, shape.key_pitch
-
-    @op(floats(4 * tiles))
-    def dots(b, shared, query, key, lane):
-        place = b.add(b.mul(b.lshr(lane, i32(2)), i32(pitch)), b.shl(b.and_(lane, i32(3)), i32(2)))
-        query, key = (at_float(b, shared, b.add(each, place)) for each in (query, key))
-        high, low, other = ([[f32(0.0)] * 4 for _ in range(tiles)] for _ in range(3))
-        chains = (low,) if rounded else (low, other)  # two where registers are free
-        for step in range(shape.hdim // 16):
-            given = [x for half in range(2) for x in load_floats(b, query, 4, 4 * (16 * step + 8 * half * pitch))]
-            q = [split(b, x, FACTOR_BOUND) for x in given]  # behind both loads: 3 % faster on an H100
-            for tile in range(tiles):
-                x = load_floats(b, key, 4, 4 * (16 * step + 8 * tile * pitch))
-                k = [split(b, value, FACTOR_BOUND, rounded) for value in x]
-                large = [f32(0.0)] * 4
-                for i in (0, 2):
-                    a = [[q[at][part] for at in (i, 4 + i, i + 1, 5 + i)] for part in range(2)]
-                    terms = [[k[i + j][part] for j in range(2)] for part in range(2)]
-                    large = mma(b, a[0], terms[0], large)
-                    chains[0][tile] = mma(b, a[1], terms[0], chains[0][tile])
-                    chains[-1][tile] = mma(b, a[0], terms[1], chains[-1][tile])
-                high[tile] = [b.fadd(x, y) for x, y in zip(high[tile], large)]
-        total = [[b.fadd(x, b.fadd(y, z)) for x, y, z in zip(*each)] for each in zip(high, low, other)]
-        return [each[2 * row + i] for row in range(2) for each in total for i in range(2)]
-
-    return dots
+    place = (lane >> 2) * pitch + ((lane & 3) << 2)
+    query, key = (b.at_float(shared, each + place) for each in (query, key))
+    high, low, other = ([[f32(0.0)] * 4 for _ in range(tiles)] for _ in range(3))
+    chains = (low,) if rounded else (low, other)  # two where registers are free
+    for step in range(shape.hdim // 16):
+        given = [x for half in range(2) for x in b.load_floats(query, 4, 4 * (16 * step + 8 * half * pitch))]
+        q = [split(b, x, FACTOR_BOUND) for x in given]  # behind both loads: 3 % faster on an H100
+        for tile in range(tiles):
+            x = b.load_floats(key, 4, 4 * (16 * step + 8 * tile * pitch))
+            k = [split(b, value, FACTOR_BOUND, rounded) for value in x]
+            large = [f32(0.0)] * 4
+            for i in (0, 2):
+                a = [[q[at][part] for at in (i, 4 + i, i + 1, 5 + i)] for part in range(2)]
+                terms = [[k[i + j][part] for j in range(2)] for part in range(2)]
+                large = mma(b, a[0], terms[0], large)
+                chains[0][tile] = mma(b, a[1], terms[0], chains[0][tile])
+                chains[-1][tile] = mma(b, a[0], terms[1], chains[-1][tile])
+            high[tile] = [x + y for x, y in zip(high[tile], large)]
+    total = [[x + (y + z) for x, y, z in zip(*each)] for each in zip(high, low, other)]
+    return [each[2 * row + i] for row in range(2) for each in total for i in range(2)]
 
 
-def accumulate(shape: ChunkShape) -> Any:
-    """add(shared, value, lane, acc, weights) -> acc plus weights times values, which begin at float `value`.
+@op(lambda shape: floats(shape.hdim // 2))
+def accumulate(b, shape, shared, value, lane, acc, weights):
+    """acc plus weights times values, which begin at float `value`.
 
     acc: group by group of 32 dims, of these 4g + j for each j: (g, 2m), (g, 2m + 1), and those of g + 8.
     """
     pitch, each = shape.value_pitch, shape.warp_keys // 4
-
-    @op(floats(shape.hdim // 2))
-    def add(b, shared, value, lane, acc, weights):
-        place = b.add(b.mul(b.and_(lane, i32(3)), i32(2 * pitch)), b.and_(lane, i32(28)))
-        value = at_float(b, shared, b.add(value, place))
-        p = [split(b, weight) for weight in weights]
-        for group in range(shape.hdim // 32):
-            for pair in range(0, shape.warp_keys // 8, 2):
-                eighths = range(pair, min(pair + 2, shape.warp_keys // 8))
-                made = [[f32(0.0)] * 4 for _ in range(4)]
-                at = {(e, i): 4 * ((8 * e + i) * pitch + 32 * group) for e in eighths for i in range(2)}
-                v = {which: [split(b, x, VALUE_BOUND) for x in load_floats(b, value, 4, at[which])] for which in at}
-                for left, right in ((1, 0), (0, 1), (0, 0)):
-                    for e in eighths:
-                        a = [p[each * row + 2 * e + i][left] for i in range(2) for row in range(2)]
-                        for j in range(4):
-                            made[j] = mma(b, a, [v[e, i][j][right] for i in range(2)], made[j])
-                for j in range(4):
-                    first = 16 * group + 4 * j
-                    acc[first : first + 4] = [b.fadd(x, y) for x, y in zip(acc[first : first + 4], made[j])]
-        return acc
-
-    return add
+    place = (lane & 3) * (2 * pitch) + (lane & 28)
+    value = b.at_float(shared, value + place)
+    p = [split(b, weight) for weight in weights]
+    for group in range(shape.hdim // 32):
+        for pair in range(0, shape.warp_keys // 8, 2):
+            eighths = range(pair, min(pair + 2, shape.warp_keys // 8))
+            made = [[f32(0.0)] * 4 for _ in range(4)]
+            at = {(e, i): 4 * ((8 * e + i) * pitch + 32 * group) for e in eighths for i in range(2)}
+            v = {which: [split(b, x, VALUE_BOUND) for x in b.load_floats(value, 4, at[which])] for which in at}
+            for left, right in ((1, 0), (0, 1), (0, 0)):
+                for e in eighths:
+                    a = [p[each * row + 2 * e + i][left] for i in range(2) for row in range(2)]
+                    for j in range(4):
+                        made[j] = mma(b, a, [v[e, i][j][right] for i in range(2)], made[j])
+            for j in range(4):
+                first = 16 * group + 4 * j
+                acc[first : first + 4] = [x + y for x, y in zip(acc[first : first + 4], made[j])]
+    return acc
 
 
-def store_sums(shape: ChunkShape) -> Any:
-    """store(shared, index, lane, acc): to [row][dim] from float `index` on."""
+@op(lambda shape: types.void)
+def store_sums(b, shape, shared, index, lane, acc):
+    """Store acc to [row][dim] from float `index` on."""
     pitch = shape.row_pitch
-
-    @op(types.void)
-    def store(b, shared, index, lane, acc):
-        place = b.add(b.mul(b.lshr(lane, i32(2)), i32(pitch)), b.shl(b.and_(lane, i32(3)), i32(3)))
-        base, values = at_float(b, shared, b.add(index, place)), as_words(b, acc)
-        for group in range(shape.hdim // 32):
-            for i in range(4):
-                at = 8 * (i >> 1) * pitch + 32 * group + 4 * (i & 1)
-                store_words(b, "st.shared", base, [values[16 * group + 4 * j + i] for j in range(4)], 4 * at)
-
-    return store
+    place = (lane >> 2) * pitch + ((lane & 3) << 3)
+    base, values = b.at_float(shared, index + place), b.as_words(acc)
+    for group in range(shape.hdim // 32):
+        for i in range(4):
+            at = 8 * (i >> 1) * pitch + 32 * group + 4 * (i & 1)
+            b.store_words("st.shared", base, [values[16 * group + 4 * j + i] for j in range(4)], 4 * at)

@@ -9,136 +9,110 @@ from typing import Any
 
 from numba import types
 
-from ..prompts.shapes import FRAGMENT_ROWS, SLAB_ROW, PromptShape
-from ..tiles import as_words, at_float, f32, floats, i32, ldmatrix, load_words, op, shuffle, store_words, words
+from ..prompts.shapes import FRAGMENT_ROWS, SLAB_ROW
+from ..tiles import f32, floats, op, words
 
 STEP = 16  # terms of a product
 
 
 def _steps(b: Any, base: Any, row: Any, chunk: Any) -> list[Any]:
     """Where a lane's row of a matrix begins, for each of the four pairs of chunks of a slab."""
-    at = b.add(base, b.mul(row, i32(SLAB_ROW)))
-    swizzled = b.xor(chunk, b.and_(row, i32(7)))
-    return [b.add(at, b.shl(b.xor(swizzled, i32(2 * step)), i32(4))) for step in range(4)]
+    at = base + row * SLAB_ROW
+    swizzled = chunk ^ (row & 7)
+    return [at + ((swizzled ^ (2 * step)) << 4) for step in range(4)]
 
 
 def _quarter(b: Any, lane: Any) -> tuple[Any, Any, Any]:
     """(lane % 8, lane // 8 % 2, lane // 16): ldmatrix.x4 takes a row's address from each lane."""
-    return b.and_(lane, i32(7)), b.and_(b.lshr(lane, i32(3)), i32(1)), b.lshr(lane, i32(4))
+    return lane & 7, (lane >> 3) & 1, lane >> 4
 
 
-def query_fragments(shape: PromptShape) -> Any:
-    """load(shared, index, row, lane) -> the A fragments of rows `row` .. + 15 of the tile of queries."""
+@op(lambda shape: words(shape.hdim // 4))
+def query_fragments(b, shape, shared, index, row, lane):
+    """The A fragments of rows `row` .. + 15 of the tile of queries."""
     slab = SLAB_ROW * shape.rows
-
-    @op(words(shape.hdim // 4))
-    def load(b, shared, index, row, lane):
-        low, third, fourth = _quarter(b, lane)
-        row = b.add(row, b.add(b.shl(third, i32(3)), low))
-        places = _steps(b, at_float(b, shared, index), row, fourth)
-        fragments = [ldmatrix(b, places[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
-        return [word for fragment in fragments for word in fragment]
-
-    return load
+    low, third, fourth = _quarter(b, lane)
+    row = row + ((third << 3) + low)
+    places = _steps(b, b.at_float(shared, index), row, fourth)
+    fragments = [b.ldmatrix(places[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
+    return [word for fragment in fragments for word in fragment]
 
 
-def scores(shape: PromptShape) -> Any:
-    """dots(shared, index, first, queries, lane) -> scores of the 16 rows with keys first .. + warp_keys of the tile."""
+@op(lambda shape: floats(shape.warp_keys // 2))
+def scores(b, shape, shared, index, first, queries, lane):
+    """Scores of the 16 rows with keys first .. + warp_keys of the tile."""
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
-
-    @op(floats(keys // 2))
-    def dots(b, shared, index, first, queries, lane):
-        low, third, fourth = _quarter(b, lane)
-        row = b.add(first, b.add(b.shl(fourth, i32(3)), low))
-        places = _steps(b, at_float(b, shared, index), row, third)
-        total = [[f32(0.0)] * 4 for _ in range(keys // 8)]
-        for step in range(shape.hdim // STEP):
-            for pair in range(keys // STEP):
-                offset = step // 4 * slab + STEP * SLAB_ROW * pair
-                key = ldmatrix(b, places[step % 4], offset)
-                for half in range(2):
-                    tile = 2 * pair + half
-                    query = queries[4 * step : 4 * step + 4]
-                    total[tile] = shape.element.mma(b, query, key[2 * half : 2 * half + 2], total[tile])
-        return [tile[2 * row + i] for row in range(2) for tile in total for i in range(2)]
-
-    return dots
-
-
-def accumulate(shape: PromptShape) -> Any:
-    """add(shared, index, first, weights, acc, lane) -> acc plus weights times keys first .. + warp_keys of the tile."""
-    keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
-
-    @op(floats(shape.hdim // 2))
-    def add(b, shared, index, first, weights, acc, lane):
-        low, third, fourth = _quarter(b, lane)
-        row = b.add(first, b.add(b.shl(third, i32(3)), low))
-        places = _steps(b, at_float(b, shared, index), row, fourth)
-        packed = shape.element.words(b, weights)  # a word for each 8 keys, row by row
+    low, third, fourth = _quarter(b, lane)
+    row = first + ((fourth << 3) + low)
+    places = _steps(b, b.at_float(shared, index), row, third)
+    total = [[f32(0.0)] * 4 for _ in range(keys // 8)]
+    for step in range(shape.hdim // STEP):
         for pair in range(keys // STEP):
-            left = [packed[keys // 8 * row + 2 * pair + half] for half in range(2) for row in range(2)]
-            for step in range(shape.hdim // STEP):
-                value = ldmatrix(b, places[step % 4], step // 4 * slab + STEP * SLAB_ROW * pair, True)
-                for half in range(2):
-                    at = slice(8 * step + 4 * half, 8 * step + 4 * half + 4)
-                    acc[at] = shape.element.mma(b, left, value[2 * half : 2 * half + 2], acc[at])
-        return acc
-
-    return add
+            offset = step // 4 * slab + STEP * SLAB_ROW * pair
+            key = b.ldmatrix(places[step % 4], offset)
+            for half in range(2):
+                tile = 2 * pair + half
+                query = queries[4 * step : 4 * step + 4]
+                total[tile] = shape.element.mma(b, query, key[2 * half : 2 * half + 2], total[tile])
+    return [tile[2 * row + i] for row in range(2) for tile in total for i in range(2)]
 
 
-def accumulate_fma(shape: PromptShape) -> Any:
+@op(lambda shape: floats(shape.hdim // 2))
+def accumulate(b, shape, shared, index, first, weights, acc, lane):
+    """acc plus weights times keys first .. + warp_keys of the tile."""
+    keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
+    low, third, fourth = _quarter(b, lane)
+    row = first + ((third << 3) + low)
+    places = _steps(b, b.at_float(shared, index), row, fourth)
+    packed = shape.element.words(b, weights)  # a word for each 8 keys, row by row
+    for pair in range(keys // STEP):
+        left = [packed[keys // 8 * row + 2 * pair + half] for half in range(2) for row in range(2)]
+        for step in range(shape.hdim // STEP):
+            value = b.ldmatrix(places[step % 4], step // 4 * slab + STEP * SLAB_ROW * pair, True)
+            for half in range(2):
+                at = slice(8 * step + 4 * half, 8 * step + 4 * half + 4)
+                acc[at] = shape.element.mma(b, left, value[2 * half : 2 * half + 2], acc[at])
+    return acc
+
+
+@op(lambda shape: floats(shape.hdim // 2))
+def accumulate_fma(b, shape, shared, index, first, weights, acc, lane):
     """As `accumulate`, in float32 on FMA units: four lanes have the weights of a row, and each needs all of them."""
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
-
-    @op(floats(shape.hdim // 2))
-    def add(b, shared, index, first, weights, acc, lane):
-        base = b.add(
-            at_float(b, shared, index), b.add(b.mul(first, i32(SLAB_ROW)), b.shl(b.and_(lane, i32(3)), i32(2)))
-        )
-        quad = b.and_(lane, i32(~3))
-        for key in range(keys):
-            of_lane, number = b.or_(quad, i32(key % 8 // 2)), key // 8 * 2 + key % 2
-            both = [shuffle(b, "idx", weights[keys // 4 * row + number], of_lane) for row in range(2)]
-            for tile in range(shape.hdim // 8):
-                offset = tile // 8 * slab + key * SLAB_ROW + ((tile % 8 ^ key % 8) << 4)
-                pair = shape.element.floats(b, load_words(b, "ld.shared", base, 1, offset))
-                for row in range(2):
-                    for i in range(2):
-                        at = 4 * tile + 2 * row + i
-                        acc[at] = b.fma(both[row], pair[i], acc[at])
-        return acc
-
-    return add
+    base = b.at_float(shared, index) + (first * SLAB_ROW + ((lane & 3) << 2))
+    quad = lane & ~3
+    for key in range(keys):
+        of_lane, number = quad | (key % 8 // 2), key // 8 * 2 + key % 2
+        both = [b.shuffle("idx", weights[keys // 4 * row + number], of_lane) for row in range(2)]
+        for tile in range(shape.hdim // 8):
+            offset = tile // 8 * slab + key * SLAB_ROW + (((tile % 8) ^ (key % 8)) << 4)
+            pair = shape.element.floats(b, b.load_words("ld.shared", base, 1, offset))
+            for row in range(2):
+                for i in range(2):
+                    at = 4 * tile + 2 * row + i
+                    acc[at] = b.fma(both[row], pair[i], acc[at])
+    return acc
 
 
 def scaled_rows(b: Any, acc: Sequence[Any], factors: Sequence[Any], lane: Any = None) -> list[Any]:
     """Accumulators of rows g and g + 8, each by its factor."""
-    return [b.fmul(x, factors[i >> 1 & 1]) for i, x in enumerate(acc)]
+    return [x * factors[(i >> 1) & 1] for i, x in enumerate(acc)]
 
 
-def rescale(count: int) -> Any:
-    """scale(acc, factors), as `scaled_rows`."""
-
-    @op(floats(count))
-    def scale(b, acc, factors):
-        return scaled_rows(b, acc, factors)
-
-    return scale
+@op(lambda count: floats(count))
+def rescale(b, count, acc, factors):
+    """`scaled_rows`."""
+    return scaled_rows(b, acc, factors)
 
 
-def store_sums(shape: PromptShape) -> Any:
-    """store(shared, index, acc, row, lane): accumulators of rows `row` .. + 15 as [row][dim]."""
+@op(lambda shape: types.void)
+def store_sums(b, shape, shared, index, acc, row, lane):
+    """Store accumulators of rows `row` .. + 15 as [row][dim]."""
     pitch = 4 * shape.row_pitch
-
-    @op(types.void)
-    def store(b, shared, index, acc, row, lane):
-        row = b.add(row, b.lshr(lane, i32(2)))
-        base = b.add(at_float(b, shared, index), b.add(b.mul(row, i32(pitch)), b.shl(b.and_(lane, i32(3)), i32(3))))
-        values = as_words(b, acc)
-        for tile in range(shape.hdim // 8):
-            for half in range(2):
-                at = 4 * tile + 2 * half
-                store_words(b, "st.shared", base, values[at : at + 2], FRAGMENT_ROWS // 2 * pitch * half + 32 * tile)
-
-    return store
+    row = row + (lane >> 2)
+    base = b.at_float(shared, index) + (row * pitch + ((lane & 3) << 3))
+    values = b.as_words(acc)
+    for tile in range(shape.hdim // 8):
+        for half in range(2):
+            at = 4 * tile + 2 * half
+            b.store_words("st.shared", base, values[at : at + 2], FRAGMENT_ROWS // 2 * pitch * half + 32 * tile)

@@ -8,13 +8,12 @@ So scores of a tile and the weighted sum of the one before are started by one st
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 
 from ..dtype import HALF
 from ..prompts.shapes import SLAB_DIMS, SLAB_ROW
 from ..prompts.shapes import PipelinedShape as Shape
-from ..tiles import FLOAT, I32, I64, VOID, asm, at_float, floats, i32, op, words
+from ..tiles import FLOAT, I32, I64, VOID, floats, op, words
 from .tile import STEP
 
 GROUP_ROWS = 64  # of a warpgroup
@@ -24,8 +23,8 @@ EIGHT_ROWS = 8 * SLAB_ROW
 
 def _descriptor(b: Any, address: Any, leading: int) -> Any:
     fixed = SWIZZLE | EIGHT_ROWS >> 4 << 32 | leading >> 4 << 16
-    start = b.lshr(b.and_(address, i32(0x3FFFF)), i32(4))
-    return b.or_(b.zext(start, I64), I64(fixed))
+    start = (address & 0x3FFFF) >> 4
+    return b.zext(start, I64) | fixed
 
 
 def _steps(name: str, operand: int, offsets: list[int]) -> str:
@@ -70,11 +69,6 @@ def _sums_text(shape: Shape, first: int, weights: int, value: int, half: int) ->
     return _steps("dv", value, slabs) + _products(kind, total, factors, "1, 1, 1", how)
 
 
-def _run(b: Any, text: str, constraints: list[str], count: int, operands: list[Any]) -> list[Any]:
-    made = asm(b, text, ",".join([*constraints, "~{memory}"]), ir.LiteralStructType([FLOAT] * count), operands)
-    return [b.extract_value(made, i) for i in range(count)]
-
-
 def _start(b: Any, shape: Shape, shared: Any, factors: Any, sums: Any, half: int = 0) -> list[Any]:
     """Start Q K^T of the tiles `factors`, and P V of `sums` = (weights, acc, value), a group each, or one."""
     scores, made = len(factors) // 2 * shape.tile_keys // 2, shape.sum_dims // 2 * bool(sums)
@@ -87,86 +81,62 @@ def _start(b: Any, shape: Shape, shared: Any, factors: Any, sums: Any, half: int
         text += _scores_text(shape, at + len(weights), at + len(weights) + 1)
     if sums:
         text += _sums_text(shape, scores, at, at + len(weights) + len(factors), half)
-    constraints = ["=&f"] * scores + ["=f" if acc else "=&f"] * made + [str(scores + i) for i in range(len(acc))]
-    constraints += ["r"] * len(weights) + ["l"] * len([*factors, *values])
+    how = ["=&f"] * scores + ["=f" if acc else "=&f"] * made + [str(scores + i) for i in range(len(acc))]
+    how += ["r"] * len(weights) + ["l"] * len([*factors, *values])
     leading = SLAB_ROW * shape.tile_keys  # from one slab of values to the next
-    described = [_descriptor(b, at_float(b, shared, index), 0) for index in factors]
-    described += [_descriptor(b, at_float(b, shared, index), leading) for index in values]
-    return _run(b, text + "}", constraints, scores + made, [*acc, *weights, *described])
+    described = [_descriptor(b, b.at_float(shared, index), 0) for index in factors]
+    described += [_descriptor(b, b.at_float(shared, index), leading) for index in values]
+    return b.ptx(text + "}", ",".join([*how, "~{memory}"]), [FLOAT] * (scores + made), [*acc, *weights, *described])
 
 
-def start_scores(shape: Shape) -> Any:
-    """start(shared, query, key) -> scores, in fragments, nobody's before a wait. Indices of the two tiles."""
-
-    @op(floats(shape.tile_keys // 2))
-    def start(b, shared, query, key):
-        return _start(b, shape, shared, (query, key), ())
-
-    return start
+@op(lambda shape: floats(shape.tile_keys // 2))
+def start_scores(b, shape, shared, query, key):
+    """Scores, in fragments, nobody's before a wait. `query` and `key` are indices of the two tiles."""
+    return _start(b, shape, shared, (query, key), ())
 
 
-def start_sums(shape: Shape, half: int = 0) -> Any:
-    """start(shared, weights, acc, value) -> weights times values, nobody's before a wait.
+@op(lambda shape, half=0: floats(shape.sum_dims // 2))
+def start_sums(b, shape, half, shared, weights, acc, value):
+    """Weights times values, nobody's before a wait.
 
     Added to acc where sums stay in the tensor cores' registers. `half`: which `sum_dims` of the values.
     """
-
-    @op(floats(shape.sum_dims // 2))
-    def start(b, shared, weights, acc, value):
-        return _start(b, shape, shared, (), (weights, acc, value), half)
-
-    return start
+    return _start(b, shape, shared, (), (weights, acc, value), half)
 
 
-def start_both(shape: Shape) -> Any:
-    """start(shared, query, key, weights, acc, value) -> scores and sums, as two groups: scores are done first."""
-
-    @op(floats(shape.tile_keys // 2 + shape.sum_dims // 2))
-    def start(b, shared, query, key, weights, acc, value):
-        return _start(b, shape, shared, (query, key), (weights, acc, value))
-
-    return start
+@op(lambda shape: floats(shape.tile_keys // 2 + shape.sum_dims // 2))
+def start_both(b, shape, shared, query, key, weights, acc, value):
+    """Scores and sums, as two groups: scores are done first."""
+    return _start(b, shape, shared, (query, key), (weights, acc, value))
 
 
-def wait(count: int, pending: int) -> Any:
-    """there(values) -> the same, when all but the last `pending` groups of products are done."""
-
-    @op(floats(count))
-    def there(b, values):
-        same = ["=f"] * count + [str(i) for i in range(count)]
-        return _run(b, f"wgmma.wait_group.sync.aligned {pending};", same, count, values)
-
-    return there
+@op(lambda count, pending: floats(count))
+def wait(b, count, pending, values):
+    """The same values, when all but the last `pending` groups of products are done."""
+    same = ",".join([*["=f"] * count, *map(str, range(count)), "~{memory}"])
+    return b.ptx(f"wgmma.wait_group.sync.aligned {pending};", same, [FLOAT] * count, values)
 
 
-def by_rows(count: int) -> Any:
-    """ordered(scores): from fragments to row by row."""
-
-    @op(floats(count))
-    def ordered(b, scores):
-        return [score for row in range(2) for i, score in enumerate(scores) if i >> 1 & 1 == row]
-
-    return ordered
+@op(lambda count: floats(count))
+def by_rows(b, count, scores):
+    """Scores row by row, of scores in fragments."""
+    return [score for row in range(2) for i, score in enumerate(scores) if (i >> 1) & 1 == row]
 
 
-def pack(shape: Shape) -> Any:
-    """packed(weights) -> A fragments of each 16 keys, part by part. Volatile: not before the wait for the last ones."""
+@op(lambda shape: words(shape.tile_keys // 4 * shape.parts))
+def pack(b, shape, weights):
+    """A fragments of each 16 keys, part by part. Volatile: not before the wait for the last ones."""
     half = shape.tile_keys // 4
     text = f"cvt.rn.{shape.kind}x2.f32 $0, $2, $1;"
-
-    @op(words(half * shape.parts))
-    def packed(b, weights):
-        parts: list[list[Any]] = [[] for _ in range(shape.parts)]
-        for i in range(0, len(weights), 2):
-            rest = list(weights[i : i + 2])
-            for number, part in enumerate(parts):
-                if number:
-                    rest = [b.fsub(x, y) for x, y in zip(rest, HALF.floats(b, parts[number - 1][-1:]))]
-                part.append(asm(b, text, "=r,f,f", I32, rest))
-        fragments = [(step, i, row) for step in range(half // 4) for i in range(2) for row in range(2)]
-        return [part[half // 2 * row + 2 * step + i] for part in parts for step, i, row in fragments]
-
-    return packed
+    parts: list[list[Any]] = [[] for _ in range(shape.parts)]
+    for i in range(0, len(weights), 2):
+        rest = list(weights[i : i + 2])
+        for number, part in enumerate(parts):
+            if number:
+                rest = [x - y for x, y in zip(rest, HALF.floats(b, parts[number - 1][-1:]))]
+            part.append(b.ptx(text, "=r,f,f", I32, rest))
+    fragments = [(step, i, row) for step in range(half // 4) for i in range(2) for row in range(2)]
+    return [part[half // 2 * row + 2 * step + i] for part in parts for step, i, row in fragments]
 
 
 # --- barriers, copies, registers ----------------------------------------------------------------------
@@ -174,19 +144,19 @@ def pack(shape: Shape) -> Any:
 
 @op(types.void)
 def init_barrier(b, shared, index, count):
-    asm(b, "mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", VOID, [at_float(b, shared, index), count])
+    b.ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", VOID, [b.at_float(shared, index), count])
 
 
 @op(types.void)
 def arrive(b, shared, index):
-    asm(b, "mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", VOID, [at_float(b, shared, index)])
+    b.ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", VOID, [b.at_float(shared, index)])
 
 
 @op(types.void)
 def expect(b, shared, index, count):
     """Arrive, and make the phase wait for as many bytes."""
     text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
-    asm(b, text, "r,r,~{memory}", VOID, [at_float(b, shared, index), count])
+    b.ptx(text, "r,r,~{memory}", VOID, [b.at_float(shared, index), count])
 
 
 @op(types.void)
@@ -195,40 +165,27 @@ def wait_barrier(b, shared, index, parity):
         "{ .reg .pred done; $$wait${:uid}: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
         "@!done bra $$wait${:uid}; }"
     )
-    asm(b, text, "r,r,~{memory}", VOID, [at_float(b, shared, index), parity])
-
-
-@op(types.void)
-def fence_async(b):
-    """Let the asynchronous proxy see what this thread wrote to shared memory."""
-    asm(b, "fence.proxy.async.shared::cta;", "~{memory}", VOID, [])
+    b.ptx(text, "r,r,~{memory}", VOID, [b.at_float(shared, index), parity])
 
 
 @op(types.void)
 def open_map(b, tensor_map):
     """Let this thread use a tensor map that somebody wrote to global memory before the launch."""
-    asm(b, "fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}", VOID, [tensor_map])
+    b.ptx("fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}", VOID, [tensor_map])
 
 
-def copy_tile(slabs: int, rows: int) -> Any:
-    """copy(shared, index, tensor_map, row, head, batch, barrier): `rows` rows from that on, zeros behind the last."""
-
-    @op(types.void)
-    def copy(b, shared, index, tensor_map, row, head, batch, barrier):
-        target, counts = at_float(b, shared, index), at_float(b, shared, barrier)
-        for slab in range(slabs):
-            text = (
-                "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                f"[$0+{slab * SLAB_ROW * rows}], [$1, {{{SLAB_DIMS * slab}, $2, $3, $4}}], [$5];"
-            )
-            asm(b, text, "r,l,r,r,r,r,~{memory}", VOID, [target, tensor_map, row, head, batch, counts])
-
-    return copy
+@op(lambda slabs, rows: types.void)
+def copy_tile(b, slabs, rows, shared, index, tensor_map, row, head, batch, barrier):
+    """Copy `rows` rows from `row` on to each of `slabs`, zeros behind the last."""
+    target, counts = b.at_float(shared, index), b.at_float(shared, barrier)
+    for slab in range(slabs):
+        text = (
+            "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+            f"[$0+{slab * SLAB_ROW * rows}], [$1, {{{SLAB_DIMS * slab}, $2, $3, $4}}], [$5];"
+        )
+        b.ptx(text, "r,l,r,r,r,r,~{memory}", VOID, [target, tensor_map, row, head, batch, counts])
 
 
-def set_registers(how: str, count: int) -> Any:
-    @op(types.void)
-    def change(b):
-        asm(b, f"setmaxnreg.{how}.sync.aligned.u32 {count};", "~{memory}", VOID, [])
-
-    return change
+@op(lambda how, count: types.void)
+def set_registers(b, how, count):
+    b.ptx(f"setmaxnreg.{how}.sync.aligned.u32 {count};", "~{memory}", VOID, [])

@@ -11,39 +11,23 @@ from typing import Any
 
 from numba import cuda, float32, types, uint64
 
+from ...device.asm import cp_async_wait_all
 from ...device.cint import cint
 from ...device.vector import advance
 from ...version import Kernel
 from ..args import types_of
 from ..atoms import tf32
 from ..atoms.tile import scaled_rows
-from ..embed import begin, pairs_of, rotate, turns
+from ..embed import begin, pairs_of, rotate, rotate_row, turns
 from ..epilogue import finish, store_statistics
 from ..loads import columns, copy_async
 from ..mask import bounds_of, key_offsets, mask
 from ..schedule import block_of, query_of
 from ..softmax import NO_KEY, QUAD, lane_sum, update
-from ..tiles import (
-    BYTES,
-    I64,
-    VOID,
-    asm,
-    at_float,
-    constant,
-    i32,
-    launch_dependents,
-    load_floats,
-    op,
-    store_floats,
-)
+from ..tiles import BYTES, I64, constant, i32, launch_dependents, op
 from .shape import FRAGMENT_ROWS, ChunkShape
 
 SEEDED_KEYS = 8  # of a thread from one exact seed to the next, as `embed` promises
-
-
-@op(types.void)
-def wait_copies(b):
-    asm(b, "cp.async.wait_all;", "~{memory}", VOID, [])
 
 
 def _copy(b: Any, target: Any, offset: int, row: Any, pieces: list[Any], inside: Any) -> None:
@@ -51,51 +35,43 @@ def _copy(b: Any, target: Any, offset: int, row: Any, pieces: list[Any], inside:
     size = BYTES // len(pieces)
     used = b.select(inside, i32(size), i32(0))
     for number, piece in enumerate(pieces):
-        copy_async(b, target, offset + size * number, b.add(row, b.zext(piece, I64)), used, size)
+        copy_async(b, target, offset + size * number, row + b.zext(piece, I64), used, size)
 
 
 def _inside(b: Any, row: Any, offset: int, rows: int, step: int) -> Any:
     """A block for a thread's row `offset` rows on, where a tile has so many `rows`: not all threads may have one."""
     whole = offset + step <= rows
-    return contextlib.nullcontext() if whole else b.if_then(b.icmp_signed("<", row, i32(rows - offset)))
+    return contextlib.nullcontext() if whole else b.if_then(row < rows - offset)
 
 
-def copy_tile(shape: ChunkShape, pitch: int) -> Any:
-    """copy(shared, index, pointer, first, last, row_pitch, columns, row, chunk): a thread's chunks of a tile of keys.
+@op(lambda shape, pitch: types.void)
+def copy_tile(b, shape, pitch, shared, index, pointer, first, last, row_pitch, columns, row, chunk):
+    """Copy a thread's chunks of a tile of keys.
 
     Rows first + row, and every row_step-th, to rows `pitch` floats apart from float `index` on; zeros behind `last`.
     """
     step, rows = shape.row_step, shape.batch
-
-    @op(types.void)
-    def copy(b, shared, index, pointer, first, last, row_pitch, columns, row, chunk):
-        target = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2)))))
-        wide = b.zext(b.shl(row_pitch, i32(2)), I64)
-        for offset in range(0, rows, step):
-            with _inside(b, row, offset, rows, step):
-                place = b.add(first, b.add(row, i32(offset)))
-                source = b.add(pointer, b.mul(b.zext(place, I64), wide))
-                _copy(b, target, 4 * pitch * offset, source, columns, b.icmp_signed("<=", place, last))
-
-    return copy
+    target = b.at_float(shared, index + (row * pitch + (chunk << 2)))
+    wide = b.zext(row_pitch << 2, I64)
+    for offset in range(0, rows, step):
+        with _inside(b, row, offset, rows, step):
+            place = first + (row + offset)
+            source = pointer + b.zext(place, I64) * wide
+            _copy(b, target, 4 * pitch * offset, source, columns, place <= last)
 
 
-def rotate_tile(shape: ChunkShape) -> Any:
-    """turn(shared, index, state, rotation, batch, first, last, row, chunk): a thread's chunks of a tile, in place."""
+@op(lambda shape: types.void)
+def rotate_tile(b, shape, shared, index, state, rotation, batch, first, last, row, chunk):
+    """Rotate a thread's chunks of a tile, in place."""
     step, rows, pitch, pairs = shape.row_step, shape.batch, shape.key_pitch, pairs_of(shape, 1)
-
-    @op(types.void)
-    def turn(b, shared, index, state, rotation, batch, first, last, row, chunk):
-        address = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2)))))
-        for number, offset in enumerate(range(0, rows, step)):
-            if number % SEEDED_KEYS == 0:
-                place = b.add(first, b.add(row, i32(offset)))
-                turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), step)
-            by, at = next(turned), 4 * pitch * offset
-            with _inside(b, row, offset, rows, step):
-                store_floats(b, address, rotate(b, load_floats(b, address, 4, at), by, pairs), at)
-
-    return turn
+    address = b.at_float(shared, index + (row * pitch + (chunk << 2)))
+    for number, offset in enumerate(range(0, rows, step)):
+        if number % SEEDED_KEYS == 0:
+            place = first + (row + offset)
+            turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), step)
+        by, at = next(turned), 4 * pitch * offset
+        with _inside(b, row, offset, rows, step):
+            b.store_floats(address, rotate(b, b.load_floats(address, 4, at), by, pairs), at)
 
 
 def stage_queries(shape: ChunkShape) -> tuple[Any, Any]:
@@ -104,20 +80,18 @@ def stage_queries(shape: ChunkShape) -> tuple[Any, Any]:
     copy(shared, tensors, sizes, batch, head, tile, columns, row, chunk), with cp.async
     embed(shared, sizes, rotation, state, batch, tile, first_query, row, chunk): rotated and scaled, in place
     """
-    rows, step, pitch, at, pairs = shape.rows, shape.row_step, shape.key_pitch, shape.query_at, pairs_of(shape, 1)
+    rows, step, pitch, at = shape.rows, shape.row_step, shape.key_pitch, shape.query_at
 
     @op(types.void)
     def copy_row(b, shared, pointer, columns, row, chunk):
-        target = at_float(b, shared, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2))))
-        _copy(b, target, 4 * at, pointer, columns, b.icmp_signed("==", row, row))
+        target = b.at_float(shared, row * pitch + (chunk << 2))
+        _copy(b, target, 4 * at, pointer, columns, row == row)
 
     @op(types.void)
     def embed_row(b, shared, state, rotation, batch, place, scale, row, chunk):
-        address = at_float(b, shared, b.add(b.mul(row, i32(pitch)), b.shl(chunk, i32(2))))
-        x = load_floats(b, address, 4, 4 * at)
-        if shape.rotates:
-            x = rotate(b, x, next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)), pairs)
-        store_floats(b, address, [b.fmul(value, scale) for value in x], 4 * at)
+        address = b.at_float(shared, row * pitch + (chunk << 2))
+        x = rotate_row(shape, b, b.load_floats(address, 4, 4 * at), state, rotation, batch, place, chunk)
+        b.store_floats(address, [value * scale for value in x], 4 * at)
 
     @cuda.jit(device=True, forceinline=True)
     def copy(shared, tensors, sizes, batch, head, tile, columns, row, chunk):
@@ -155,8 +129,8 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
     zero_acc, fresh, zero = constant(size, 0.0), constant(2, NO_KEY), constant(2, 0.0)
     softmax = update(2, len(keys), QUAD, size, scaled_rows)
     block, bounds, seen, done = block_of(shape), bounds_of(shape), mask(shape, 2, keys), finish(shape)
-    sum_rows, statistics = lane_sum(2, QUAD), store_statistics(shape)
-    max_at, sum_at, overlap = shape.layout["row_max"], shape.layout["row_sum"], shape.overlap
+    sum_rows, statistics, overlap = lane_sum(2, QUAD), store_statistics(shape), shape.overlap
+    max_at, sum_at = shape.layout["row_max"], shape.layout["row_sum"]
 
     def kernel(tensors, sizes, rotation, workspace):
         shared = cuda.shared.array(0, float32, 16)
@@ -178,7 +152,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
             if base < end:
                 copy_keys(shared, k_tile, k, base, end - 1, tensors.k_row, key_at, row, chunk)
                 copy_values(shared, v_tile, v, base, end - 1, tensors.v_row, value_at, row, chunk)
-        wait_copies()
+        cp_async_wait_all()
         if copies:
             embed_queries(shared, sizes, rotation, state_of(rotation, chunk), batch, tile, first_query, row, chunk)
         of_tile = tile * rows + row_warp * fragment + (lane >> 2)
@@ -187,7 +161,7 @@ def chunk_kernel(shape: ChunkShape) -> Kernel:
         acc, row_max, row_sum = zero_acc(), fresh(), zero()
         while base < end:
             after = base + tile_keys
-            wait_copies()
+            cp_async_wait_all()
             if rotates and copies:
                 state = state_of(rotation, chunk)  # here, as registers are full over the loop
                 turn(shared, k_tile, state, rotation, batch, base, end - 1, row, chunk)

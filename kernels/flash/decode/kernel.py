@@ -16,7 +16,7 @@ from ...version import Kernel
 from ..args import types_of
 from ..atoms.fma import atoms as fma_atoms
 from ..atoms.mma import atoms as mma_atoms
-from ..embed import begin, pairs_of, rotate, turns
+from ..embed import begin, rotate_row
 from ..epilogue import finish, store_statistics
 from ..loads import columns, load_rows, zero_behind
 from ..mask import bounds_of, mask
@@ -34,14 +34,12 @@ def prologue(shape: Shape, store: Any, scaled: bool = True) -> Any:
     staged = shape.staged_rows
     places = columns(shape, 1, 0, shape.half_split)
     load = load_rows((0,), 1, 1 + shape.half_split, shape.element.size, "ld.global")
-    begun, zero, pairs, rows = begin(shape, 1, False), constant(vector, 0.0), pairs_of(shape, 1), shape.rows
+    begun, zero, rows = begin(shape, 1, False), constant(vector, 0.0), shape.rows
 
     @op(floats(vector))
     def embed(b, words, state, rotation, batch, place, chunk, scale):
-        x = shape.element.floats(b, words)
-        if shape.rotates:
-            x = rotate(b, x, next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)), pairs)
-        return [b.fmul(value, scale) for value in x] if scaled else x
+        x = rotate_row(shape, b, shape.element.floats(b, words), state, rotation, batch, place, chunk)
+        return [value * scale for value in x] if scaled else x
 
     @cuda.jit(device=True, forceinline=True)
     def stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query):

@@ -19,61 +19,49 @@ from ..atoms import wgmma as atoms
 from ..dtype import DTYPES
 from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, masks_of, row_top, row_total
-from ..tiles import FLOAT, I32, constant, exp2, f32, floats, i32, maximum, op, part, shuffle, wait_for_launch
-from .float32_far import attend_far, load_scale, query_scale, store_rows, tiles_of_head
-from .phases import tile_of
-from .pipeline import Pipeline, begin_barriers, next_stage, producer, release
+from ..tiles import FLOAT, I32, constant, f32, floats, op, part, wait_for_launch
+from .float32_far import attend_far, load_scale, query_scale, store_row, tiles_of_head
+from .phases import rows_written, tile_of
+from .pipeline import REGISTERS, begin_barriers, next_stage, pipeline_of, producer, release
 from .shapes import Prompt32Shape
 from .split import TOP, UNSPLIT
 
-REGISTERS = (24, 240)  # of the warpgroup that copies and of others, where each thread begins with 168
 WEIGHT_TOP = 15.0  # exponent of the largest weight: float16 goes up to 2^16
 MOST_SCORE = 2.0**22  # of what scores may be: where the row max is rounded by 1 or more, weights overflow
 LEAST_SCALE = 2.0**-120  # of scores: times -inf, a scale of 0 would be NaN
 
 
-def add_sums(count: int) -> Any:
-    @op(floats(count))
-    def added(b, acc, factors, sums):
-        return [b.fma(x, factors[i >> 1 & 1], y) for i, (x, y) in enumerate(zip(acc, sums))]
-
-    return added
+@op(lambda count: floats(count))
+def add_sums(b, count, acc, factors, sums):
+    return [b.fma(x, factors[(i >> 1) & 1], y) for i, (x, y) in enumerate(zip(acc, sums))]
 
 
-def join(shape: Prompt32Shape) -> Any:
-    """joined(first, second) -> sums of all dims: of the first `sum_dims`, and of others where there are any."""
-
-    @op(floats(shape.dims // 2))
-    def joined(b, first, second):
-        return [*first, *second][: shape.dims // 2]
-
-    return joined
+@op(lambda shape: floats(shape.dims // 2))
+def join(b, shape, first, second):
+    """Sums of all dims: of the first `sum_dims`, and of others where there are any."""
+    return [*first, *second][: shape.dims // 2]
 
 
-def softmax(each: int) -> Any:
-    """weighed(scores, row_max, row_sum, own, k_scale, v_scale) -> weights, row sums, factors, row max: one tuple.
+@op(lambda each: floats(2 * each + 6))
+def softmax(b, each, scores, row_max, row_sum, own, k_scale, v_scale):
+    """Weights, row sums, factors, row max: one tuple, of which `part` takes each.
 
     As `softmax.step` for two rows, whose scales are `own`. Weights have the scale of values, and 2^WEIGHT_TOP.
     """
-
-    @op(floats(2 * each + 6))
-    def weighed(b, scores, row_max, row_sum, own, k_scale, v_scale):
-        exponent = b.sitofp(b.sub(b.lshr(b.bitcast(v_scale, I32), i32(23)), i32(127)), FLOAT)
-        less = b.bitcast(b.sub(i32(254 << 23), b.bitcast(v_scale, I32)), FLOAT)  # 1 / v_scale, a power of two
-        weights, sums, factors, tops = [], [], [], []
-        for row in range(2):
-            scale = maximum(b, b.fmul(own[row], k_scale), f32(LEAST_SCALE))
-            of_row = scores[each * row : each * (row + 1)]
-            top = row_top(b, of_row, QUAD)
-            tops.append(maximum(b, row_max[row], b.fma(top, scale, exponent)))
-            shift = b.fsub(b.fadd(exponent, f32(WEIGHT_TOP)), tops[row])
-            made = [exp2(b, b.fma(score, scale, shift)) for score in of_row]
-            factors.append(exp2(b, b.fsub(row_max[row], tops[row])))
-            sums.append(b.fma(row_total(b, made), less, b.fmul(row_sum[row], factors[row])))
-            weights += made
-        return [*weights, *sums, *factors, *tops]
-
-    return weighed
+    exponent = b.sitofp((b.bitcast(v_scale, I32) >> 23) - 127, FLOAT)
+    less = b.bitcast((254 << 23) - b.bitcast(v_scale, I32), FLOAT)  # 1 / v_scale, a power of two
+    weights, sums, factors, tops = [], [], [], []
+    for row in range(2):
+        scale = b.maximum(own[row] * k_scale, f32(LEAST_SCALE))
+        of_row = scores[each * row : each * (row + 1)]
+        top = row_top(b, of_row, QUAD)
+        tops.append(b.maximum(row_max[row], b.fma(top, scale, exponent)))
+        shift = exponent + WEIGHT_TOP - tops[row]
+        made = [b.exp2(b.fma(score, scale, shift)) for score in of_row]
+        factors.append(b.exp2(row_max[row] - tops[row]))
+        sums.append(b.fma(row_total(b, made), less, row_sum[row] * factors[row]))
+        weights += made
+    return [*weights, *sums, *factors, *tops]
 
 
 @op(floats(2))
@@ -81,7 +69,7 @@ def warp_tops(b, x):
     """The largest of a warp, of each of two."""
     made = list(x)
     for lanes in masks_of(0, 5):
-        made = [maximum(b, value, shuffle(b, "bfly", value, lanes)) for value in made]
+        made = [b.maximum(value, b.shuffle("bfly", value, lanes)) for value in made]
     return made
 
 
@@ -116,20 +104,20 @@ def greatest_score(shape: Prompt32Shape) -> Any:
 
 def copier(shape: Prompt32Shape) -> Any:
     """copy_all(shared, q_map, k_map, v_map, tile, tiles, head, batch), by one thread: queries, and tiles in turn."""
-    at, groups, rows, fill = Pipeline(shape), shape.groups, shape.rows, producer(shape)
+    at, groups, rows, fill = pipeline_of(shape), shape.groups, shape.rows, producer(shape)
     following = next_stage(shape)
     copy, open_map, expect = atoms.copy_tile(shape.slabs, atoms.GROUP_ROWS), atoms.open_map, atoms.expect
-    query, group_floats, queries_full, query_bytes = at.query, at.group, at.queries_full, groups * at.group * 4
+    query_bytes = groups * at.group * 4
 
     @cuda.jit(device=True, forceinline=True)
     def copy_all(shared, q_map, k_map, v_map, tile, tiles, head, batch):
         open_map(q_map)
         open_map(k_map)
         open_map(v_map)
-        expect(shared, queries_full, query_bytes)
+        expect(shared, at.queries_full, query_bytes)
         for group in range(groups):
             row = tile * rows + 64 * group
-            copy(shared, query + group * group_floats, q_map, row, head, batch, queries_full)
+            copy(shared, at.query + group * at.group, q_map, row, head, batch, at.queries_full)
         stage, parity, number = cint(0), cint(1), cint(0)  # the parity of the phase before the first
         while number < tiles:
             fill(shared, stage, parity, k_map, v_map, number, head, batch)
@@ -141,9 +129,7 @@ def copier(shape: Prompt32Shape) -> Any:
 
 def multiplier(shape: Prompt32Shape) -> Any:
     """multiply(shared, tid, queries, scales, k_scales, v_scales, tiles, seen, own) -> (sums, row sums) of two rows."""
-    at, keys = Pipeline(shape), shape.tile_keys
-    keys_full, keys_empty, values_full, values_empty = at.keys_full, at.keys_empty, at.values_full, at.values_empty
-    keys_at, values_at, tile_floats, queries_full = at.keys, at.values, at.tile, at.queries_full
+    at, keys = pipeline_of(shape), shape.tile_keys
     held, sums, wide = keys // 2, shape.sum_dims // 2, shape.dims > shape.sum_dims
     first, both, last = atoms.start_scores(shape), atoms.start_both(shape), atoms.start_sums(shape)
     second, all_there, joined = atoms.start_sums(shape, int(wide)), atoms.wait(held + sums, 0), join(shape)
@@ -158,31 +144,31 @@ def multiplier(shape: Prompt32Shape) -> Any:
     def multiply(shared, tid, queries, scales, k_scales, v_scales, tiles, seen, own):
         stage, parity, number, lane = cint(0), cint(0), cint(1), tid & 31
         k_scale, v_scale = load_scale(scales, k_scales), load_scale(scales, v_scales)
-        wait(shared, queries_full, 0)
-        wait(shared, keys_full, 0)
-        scores = first_there(first(shared, queries, keys_at))
-        release(shared, keys_empty, lane)
+        wait(shared, at.queries_full, 0)
+        wait(shared, at.keys_full, 0)
+        scores = first_there(first(shared, queries, at.keys))
+        release(shared, at.keys_empty, lane)
         scores = masked(ordered(scores), cint(0), lane, seen, one)
         made = weighed(scores, fresh(), zero(), own, k_scale, v_scale)
         acc, more, p = zero_acc(), zero_acc(), packed(weights_of(made))
         while number < tiles:
             after, parity_after = following(stage, parity)
             k_scale, v_scale = load_scale(scales, k_scales + number), load_scale(scales, v_scales + number)
-            wait(shared, values_full + 2 * stage, parity)
-            wait(shared, keys_full + 2 * after, parity_after)
-            value, factors = values_at + stage * tile_floats, factors_of(made)
-            started = both(shared, queries, keys_at + after * tile_floats, p, acc, value)
+            wait(shared, at.values_full + 2 * stage, parity)
+            wait(shared, at.keys_full + 2 * after, parity_after)
+            value, factors = at.values + stage * at.tile, factors_of(made)
+            started = both(shared, queries, at.keys + after * at.tile, p, acc, value)
             if wide:
                 started = all_there(started)
                 scores, acc = scores_of(started), add(acc, factors, sums_of(started))
                 product = second(shared, p, acc, value)
             else:
                 scores, product = scores_there(scores_of(started)), sums_of(started)
-            release(shared, keys_empty + 2 * after, lane)
+            release(shared, at.keys_empty + 2 * after, lane)
             scores = masked(ordered(scores), number * keys, lane, seen, one)
             made = weighed(scores, tops_of(made), row_sums_of(made), own, k_scale, v_scale)
             product = sums_there(product)
-            release(shared, values_empty + 2 * stage, lane)
+            release(shared, at.values_empty + 2 * stage, lane)
             p = packed(weights_of(made))
             if wide:
                 more = add(more, factors, product)
@@ -190,8 +176,8 @@ def multiplier(shape: Prompt32Shape) -> Any:
                 acc = add(acc, factors, product)
             stage, parity = after, parity_after
             number += 1
-        wait(shared, values_full + 2 * stage, parity)
-        value, factors = values_at + stage * tile_floats, factors_of(made)
+        wait(shared, at.values_full + 2 * stage, parity)
+        value, factors = at.values + stage * at.tile, factors_of(made)
         acc = add(acc, factors, sums_there(last(shared, p, acc, value)))
         if wide:
             more = add(more, factors, sums_there(second(shared, p, acc, value)))
@@ -203,11 +189,9 @@ def multiplier(shape: Prompt32Shape) -> Any:
 @functools.cache
 def prompt32_kernel(shape: Prompt32Shape) -> Kernel:
     """The kernel of a shape, with the grid of `phases.tile_of`; its last arguments are maps of the three parts."""
-    keys, groups, rows, query, group_floats = (
-        shape.tile_keys, shape.groups, shape.rows, Pipeline(shape).query, Pipeline(shape).group
-    )  # fmt: skip
+    keys, groups, rows, at = shape.tile_keys, shape.groups, shape.rows, pipeline_of(shape)
     give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
-    begin, block, write = begin_barriers(shape, 4 * groups, 1), tile_of(shape.rows), store_rows(shape)
+    begin, block, write = begin_barriers(shape, 4 * groups, 1), tile_of(shape.rows), rows_written(shape, store_row)
     bounds, q_scale, greatest = bounds_of(shape), query_scale(shape), greatest_score(shape)
     tiles_of, most_score = tiles_of_head(shape), float32(MOST_SCORE)
     copy_all, multiply, attend = copier(shape), multiplier(shape), attend_far(shape)
@@ -233,7 +217,7 @@ def prompt32_kernel(shape: Prompt32Shape) -> Kernel:
         else:
             if groups > 1:
                 take()
-            lane, queries = tid & 31, query + ((tid >> 7) - 1) * group_floats
+            lane, queries = tid & 31, at.query + ((tid >> 7) - 1) * at.group
             row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
             seen = bounds(row, all_keys, first_query, batch, head, sizes, rotation)
             own = (sizes.scale * q_scale(scales, sizes, batch, head, row),

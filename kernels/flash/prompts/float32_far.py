@@ -20,24 +20,7 @@ from ..epilogue import exact_inverse
 from ..mask import LOG2_E, bounds_of, key_offsets, mask
 from ..schedule import query_of
 from ..softmax import QUAD, lane_sum, row_top
-from ..tiles import (
-    FLOAT,
-    I64,
-    as_floats,
-    as_words,
-    at_float,
-    constant,
-    exp2,
-    f32,
-    floats,
-    i32,
-    load_words,
-    maximum,
-    op,
-    store_floats,
-    store_words,
-    where,
-)  # fmt: skip
+from ..tiles import FLOAT, I64, constant, f32, op, tuples
 from .phases import rows_written
 from .shapes import Prompt32Shape
 
@@ -47,8 +30,8 @@ FAR_KEYS, LOWEST = 8, -3.4028234663852886e38  # keys at a time, and the first ro
 @op(types.float32)
 def load_scale(b, pointer, index):
     """Behind `wait_for_launch`: not by way of the cache for what never changes."""
-    address = b.add(pointer, b.shl(b.sext(index, I64), I64(2)))
-    return as_floats(b, load_words(b, "ld.global", address, 1))[0]
+    address = pointer + (b.sext(index, I64) << 2)
+    return b.as_floats(b.load_words("ld.global", address, 1))[0]
 
 
 def tiles_of_head(shape: Prompt32Shape) -> Any:
@@ -75,79 +58,64 @@ def query_scale(shape: Prompt32Shape) -> Any:
     return scale
 
 
-def store_rows(shape: Prompt32Shape) -> Any:
-    """As `rows_written`; 0 without keys."""
-
-    def half_of(half: int) -> Any:
-        @op(types.void)
-        def put(b, pointer, valid, member, acc, row_sum):
-            by = exact_inverse(b, row_sum[half])
-            address = b.add(pointer, b.zext(b.shl(member, i32(3)), I64))
-            with b.if_then(valid):
-                for tile in range(shape.hdim // 8):
-                    values = [b.fmul(acc[4 * tile + 2 * half + i], by) for i in range(2)]
-                    store_words(b, "st.global", address, as_words(b, values), 32 * tile)
-
-        return put
-
-    return rows_written(half_of(0), half_of(1))
+@op(lambda shape, half: types.void)
+def store_row(b, shape, half, pointer, valid, member, acc, row_sum):
+    """What `rows_written` takes."""
+    by = exact_inverse(b, row_sum[half])
+    address = pointer + b.zext(member << 3, I64)
+    with b.if_then(valid):
+        for tile in range(shape.hdim // 8):
+            values = [acc[4 * tile + 2 * half + i] * by for i in range(2)]
+            b.store_words("st.global", address, b.as_words(values), 32 * tile)
 
 
-def stage(shape: Prompt32Shape, pitch: int, by_dim: bool) -> Any:
-    """store(shared, index, row, chunk, parts, source, inside, scale, factor): four dims of a row as float32, or zeros.
+@op(lambda shape, pitch, by_dim: types.void)
+def stage(b, shape, pitch, by_dim, shared, index, row, chunk, parts, source, inside, scale, factor):
+    """Store four dims of a row as float32, or zeros.
 
     parts: of all rows; `source` is the row there. By dim, a column is where `tf32.accumulate` and the output of
     wgmma have the same dim: 8 j + n of 32 at 4 n + j.
     """
     dims = shape.dims
+    at = parts + b.sext(source, I64) * (4 * dims)
+    whole, halves = (at + b.zext(chunk << size, I64) for size in (4, 3))
+    kept = b.as_floats(b.load_words("ld.global", whole, 4))
 
-    @op(types.void)
-    def store(b, shared, index, row, chunk, parts, source, inside, scale, factor):
-        at = b.add(parts, b.mul(b.sext(source, I64), I64(4 * dims)))
-        whole, halves = (b.add(at, b.zext(b.shl(chunk, i32(size)), I64)) for size in (4, 3))
-        kept = as_floats(b, load_words(b, "ld.global", whole, 4))
+    def joined() -> list[Any]:
+        high, low = (HALF.floats(b, b.load_words("ld.global", halves, 2, 2 * dims * i)) for i in range(2))
+        return [(x + y) * scale for x, y in zip(high, low)]
 
-        def joined() -> list[Any]:
-            high, low = (HALF.floats(b, load_words(b, "ld.global", halves, 2, 2 * dims * i)) for i in range(2))
-            return [b.fmul(b.fadd(x, y), scale) for x, y in zip(high, low)]
-
-        x = where(b, b.fcmp_ordered("<", scale, f32(math.inf)), joined, kept)
-        x = [b.select(b.icmp_signed("!=", inside, i32(0)), b.fmul(value, factor), f32(0.0)) for value in x]
-        column = b.shl(chunk, i32(2))
-        if by_dim:
-            of_eight, first = b.and_(b.lshr(chunk, i32(1)), i32(3)), b.and_(b.shl(chunk, i32(4)), i32(16))
-            column = b.add(b.and_(column, i32(-32)), b.add(first, of_eight))
-        target = at_float(b, shared, b.add(index, b.add(b.mul(row, i32(pitch)), column)))
-        if by_dim:
-            for i, word in enumerate(as_words(b, x)):
-                store_words(b, "st.shared", target, [word], 16 * i)
-        else:
-            store_floats(b, target, x)
-
-    return store
+    x = b.where(scale < math.inf, joined, kept)
+    x = [b.select(inside != 0, value * factor, f32(0.0)) for value in x]
+    column = chunk << 2
+    if by_dim:
+        of_eight, first = (chunk >> 1) & 3, (chunk << 4) & 16
+        column = (column & -32) + (first + of_eight)
+    target = b.at_float(shared, index + (row * pitch + column))
+    if by_dim:
+        for i, word in enumerate(b.as_words(x)):
+            b.store_words("st.shared", target, [word], 16 * i)
+    else:
+        b.store_floats(target, x)
 
 
-def far_softmax(each: int, size: int) -> Any:
-    """weighed(scores, row_max, row_sum, acc, keys) -> weights, row max, row sum and acc of two rows.
+@op(lambda each, size: tuples(2 * each, 2, 2, size))
+def far_softmax(b, each, size, scores, row_max, row_sum, acc, keys):
+    """Weights, row max, row sum and acc of two rows.
 
     Scores are natural, as in base 2 the largest would overflow. Weights of all `keys` add up to at most 1, so that no
     sum of weights times values overflows.
     """
-
-    @op(types.Tuple((floats(2 * each), floats(2), floats(2), floats(size))))
-    def weighed(b, scores, row_max, row_sum, acc, keys):
-        ceiling = b.sitofp(b.sub(b.ctlz(b.sub(keys, i32(1)), ir.Constant(ir.IntType(1), 0)), i32(32)), FLOAT)
-        weights, tops, sums, factors = [], [], [], []
-        for row in range(2):
-            of_row = scores[each * row : each * (row + 1)]
-            tops.append(maximum(b, row_max[row], row_top(b, of_row, QUAD)))
-            made = [exp2(b, b.fma(b.fsub(score, tops[row]), f32(LOG2_E), ceiling)) for score in of_row]
-            factors.append(exp2(b, b.fmul(b.fsub(row_max[row], tops[row]), f32(LOG2_E))))
-            sums.append(functools.reduce(b.fadd, made, b.fmul(row_sum[row], factors[row])))
-            weights += made
-        return weights, tops, sums, scaled_rows(b, acc, factors)
-
-    return weighed
+    ceiling = b.sitofp(b.ctlz(keys - 1, ir.Constant(ir.IntType(1), 0)) - 32, FLOAT)
+    weights, tops, sums, factors = [], [], [], []
+    for row in range(2):
+        of_row = scores[each * row : each * (row + 1)]
+        tops.append(b.maximum(row_max[row], row_top(b, of_row, QUAD)))
+        made = [b.exp2(b.fma(score - tops[row], f32(LOG2_E), ceiling)) for score in of_row]
+        factors.append(b.exp2((row_max[row] - tops[row]) * LOG2_E))
+        sums.append(functools.reduce(b.fadd, made, row_sum[row] * factors[row]))
+        weights += made
+    return weights, tops, sums, scaled_rows(b, acc, factors)
 
 
 def attend_far(shape: Prompt32Shape) -> Any:
@@ -163,7 +131,7 @@ def attend_far(shape: Prompt32Shape) -> Any:
     masked = mask(shape, 2, key_offsets(keys))
     zero_acc, fresh, zero = (constant(*each) for each in ((dims // 2, 0.0), (2, LOWEST), (2, 0.0)))
     bounds, q_scale = bounds_of(shape), query_scale(shape)
-    write, sum_rows = store_rows(shape), lane_sum(2, QUAD)
+    write, sum_rows = rows_written(shape, store_row), lane_sum(2, QUAD)
 
     @cuda.jit(device=True, forceinline=True)
     def attend(shared, tid, tensors, sizes, rotation, scales, q, k, v, batch, head, tile, tiles, all_keys, first_query,

@@ -9,6 +9,7 @@ from typing import Any
 
 from numba import cuda, float32, uint64
 
+from ...device.asm import cp_async_commit
 from ...device.cint import cint
 from ...device.vector import advance
 from ...version import Kernel
@@ -20,14 +21,7 @@ from ..loads import columns
 from ..mask import bounds_of, mask_tile
 from ..softmax import NO_KEY, QUAD, lane_sum, step
 from ..tiles import constant, wait_for_launch
-from .phases import (
-    commit,
-    copy_rows,
-    merge_keys,
-    stage_queries,
-    tile_of,
-    wait_groups,
-)
+from .phases import copy_rows, merge_keys, stage_queries, tile_of, wait_groups
 from .phases import place as place_of
 from .shapes import FRAGMENT_ROWS, PromptShape
 
@@ -38,13 +32,13 @@ def copy_tile(shape: PromptShape) -> Any:
     It is empty where there is no such tile.
     """
     vector, hdim, tile_keys = shape.element.vector, shape.hdim, shape.tile_keys
-    places, copy, end_group = columns(shape, 1, 0, False), copy_rows(shape), commit
+    places, copy = columns(shape, 1, 0, False), copy_rows(shape)
 
     @cuda.jit(device=True, forceinline=True)
     def copy_group(shared, index, pointer, pitch, number, tiles, all_keys, row, chunk):
         if chunk * vector < hdim and number < tiles:
             copy(shared, index, pointer, number * tile_keys, all_keys, pitch, places(chunk, 0), row, chunk)
-        end_group()
+        cp_async_commit()
 
     return copy_group
 
@@ -57,7 +51,7 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
     tile_floats, fragment, held, sums = shape.tile_bytes // 4, FRAGMENT_ROWS, keys // 2, shape.hdim // 2
     alibi, reused, there = shape.embedding == "alibi", ahead < stages, wait_for_launch
     waits, waits_first = shape.overlap and shape.rotates, shape.overlap and not shape.rotates
-    copy, end_group, state_of = copy_tile(shape), commit, begin(shape, 1)
+    copy, state_of = copy_tile(shape), begin(shape, 1)
     first_there, keys_there, values_there = map(wait_groups, (max(ahead - 1, 0), abs(2 * ahead - 1), 2 * ahead))
     queries_of, dots, sums_to = tile.query_fragments(shape), tile.scores(shape), tile.store_sums(shape)
     add = tile.accumulate(shape) if shape.weigh == "mma" else tile.accumulate_fma(shape)
@@ -120,8 +114,8 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
                 copy(shared, keys_at + free * tile_floats, k, tensors.k_row, after, tiles, all_keys, row, chunk)
                 copy(shared, values_at + free * tile_floats, v, tensors.v_row, after, tiles, all_keys, row, chunk)
             elif ahead:
-                end_group()
-                end_group()
+                cp_async_commit()
+                cp_async_commit()
             scores = dots(shared, k_tile, key_warp * keys, q, lane)
             key = number * tile_keys + key_warp * keys
             scores = masked(scores, key, lane, seen, sizes.scale)

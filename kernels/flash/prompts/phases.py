@@ -17,22 +17,8 @@ from ..embed import pairs_of, rotate, turns
 from ..epilogue import inverse, out_row
 from ..loads import columns, copy_async, load_rows
 from ..schedule import ROW_STEPS, query_of
-from ..tiles import (
-    I64,
-    VOID,
-    as_floats,
-    asm,
-    at_float,
-    exp2,
-    f32,
-    i32,
-    load_words,
-    maximum,
-    op,
-    store_words,
-    zero_words,
-)
-from .shapes import SLAB_CHUNKS, SLAB_DIMS, SLAB_ROW, PromptShape, WgmmaShape
+from ..tiles import I64, VOID, f32, i32, op, zero_words
+from .shapes import SLAB_CHUNKS, SLAB_DIMS, SLAB_ROW, PipelinedShape, PromptShape, WgmmaShape
 
 
 def tile_of(rows: int) -> Any:
@@ -69,9 +55,9 @@ def tile_of(rows: int) -> Any:
 
 def place(b: Any, base: Any, row: Any, chunk: Any, rows: int) -> Any:
     """The address of a chunk of a row in a tile of `rows` rows that begins at `base`."""
-    slab = b.mul(b.lshr(chunk, i32(3)), i32(SLAB_ROW * rows))
-    inside = b.shl(b.xor(b.and_(chunk, i32(7)), b.and_(row, i32(7))), i32(4))
-    return b.add(b.add(base, slab), b.add(b.mul(row, i32(SLAB_ROW)), inside))
+    slab = (chunk >> 3) * (SLAB_ROW * rows)
+    inside = ((chunk & 7) ^ (row & 7)) << 4
+    return base + slab + (row * SLAB_ROW + inside)
 
 
 def asked_words(shape: PromptShape | WgmmaShape) -> int:
@@ -96,22 +82,22 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
     columns_of, more, none = columns(shape, 1, 0, shape.half_split), rows > part_rows, zero_words(asked_words(shape))
 
     def put_words(b: Any, base: Any, row: Any, chunk: Any, words_of: Any) -> None:
-        with b.if_then(b.icmp_signed("<", chunk, i32(-(-hdim // SLAB_DIMS) * SLAB_CHUNKS))):
-            store_words(b, "st.shared", where(b, base, row, chunk), words_of())
+        with b.if_then(chunk < -(-hdim // SLAB_DIMS) * SLAB_CHUNKS):
+            b.store_words("st.shared", where(b, base, row, chunk), words_of())
 
     @op(types.void)
     def keep(b, shared, words, state, rotation, batch, query, last, row, chunk):
-        base = at_float(b, shared, i32(index))
+        base = b.at_float(shared, index)
         turned = turns(shape, b, state, rotation, (batch, query, last, chunk, 1), step)
         for number, offset in enumerate(offsets):
             x = words[4 * number : 4 * number + 4]
             if shape.rotates:
                 x = shape.element.words(b, rotate(b, shape.element.floats(b, x), next(turned), pairs))
-            put_words(b, base, b.add(row, i32(offset)), chunk, partial(list, x))
+            put_words(b, base, row + offset, chunk, partial(list, x))
 
     @op(types.void)
     def put(b, shared, row, chunk, values):
-        put_words(b, at_float(b, shared, i32(index)), row, chunk, partial(shape.element.words, b, values))
+        put_words(b, b.at_float(shared, index), row, chunk, partial(shape.element.words, b, values))
 
     by_row = prologue(shape, put, scaled=False)  # the scale would round queries once more
 
@@ -160,54 +146,43 @@ def places(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[
     """(address, offset) of a thread's chunk in each of its rows of a tile: rows that differ by 8 share an address."""
     step = shape.row_step
     period = max(8 // step, 1)
-    starts = [place(b, base, b.add(row, i32(step * i)), chunk, shape.tile_keys) for i in range(period)]
+    starts = [place(b, base, row + step * i, chunk, shape.tile_keys) for i in range(period)]
     return [(starts[n % period], SLAB_ROW * step * (n - n % period)) for n in range(ROW_STEPS)]
 
 
-def copy_rows(shape: PromptShape) -> Any:
-    """copy(shared, index, pointer, first, end, pitch, columns, row, chunk): a thread's chunks of a tile, with cp.async.
+@op(lambda shape: types.void)
+def copy_rows(b, shape, shared, index, pointer, first, end, pitch, columns, row, chunk):
+    """Copy a thread's chunks of a tile, with cp.async.
 
     Rows first + row, and every row_step-th; those from `end` on become zeros. `pitch` in elements; `columns` are those
     of one chunk.
     """
     step = shape.row_step
-
-    @op(types.void)
-    def copy(b, shared, index, pointer, first, end, pitch, columns, row, chunk):
-        targets = places(b, shape, at_float(b, shared, index), row, chunk)
-        place_ = b.add(first, row)
-        pitch = b.mul(b.zext(pitch, I64), I64(shape.element.size))
-        source = b.add(pointer, b.mul(b.sext(place_, I64), pitch))
-        further = b.mul(pitch, I64(step))
-        for number, (target, offset) in enumerate(targets):
-            inside = b.icmp_signed("<", b.add(place_, i32(step * number)), end)
-            used = b.select(inside, i32(16), i32(0))
-            copy_async(b, target, offset, b.add(source, b.zext(columns[0], I64)), used)
-            source = b.add(source, further)
-
-    return copy
+    targets = places(b, shape, b.at_float(shared, index), row, chunk)
+    place_ = first + row
+    pitch = b.zext(pitch, I64) * shape.element.size
+    source = pointer + b.sext(place_, I64) * pitch
+    further = pitch * step
+    for number, (target, offset) in enumerate(targets):
+        inside = place_ + step * number < end
+        used = b.select(inside, i32(16), i32(0))
+        copy_async(b, target, offset, source + b.zext(columns[0], I64), used)
+        source = source + further
 
 
-@op(types.void)
-def commit(b):
-    asm(b, "cp.async.commit_group;", "~{memory}", VOID, [])
+@op(lambda pending: types.void)
+def wait_groups(b, pending):
+    """Wait until all but the last `pending` groups of this thread's copies are there."""
+    b.ptx(f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
 
 
-def wait_groups(pending: int) -> Any:
-    """wait(): until all but the last `pending` groups of this thread's copies are there."""
+def rows_written(shape: PipelinedShape, put: Any) -> Any:
+    """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8 of a KV head; 0 without keys.
 
-    @op(types.void)
-    def wait(b):
-        asm(b, f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
-
-    return wait
-
-
-def rows_written(put_first: Any, put_second: Any) -> Any:
-    """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8 of a KV head.
-
-    put(pointer, valid, member, acc, row_sum) takes each, and the lane's number among those that share the row.
+    put(shape, 0) and put(shape, 1) make what takes either: (pointer, valid, member, acc, row_sum), where a lane is the
+    `member`-th of those that share the row.
     """
+    put_first, put_second = put(shape, 0), put(shape, 1)
 
     @cuda.jit(device=True, forceinline=True)
     def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
@@ -228,24 +203,24 @@ def merge_keys(shape: PromptShape) -> Any:
 
     @op(types.void)
     def put(b, shared, pointer, row, dim):
-        statistics = [b.add(at_float(b, shared, i32(at[name])), b.shl(row, i32(2))) for name in ("row_max", "row_sum")]
+        statistics = [b.at_float(shared, at[name]) + (row << 2) for name in ("row_max", "row_sum")]
         maxima, totals = (
-            [as_floats(b, load_words(b, "ld.shared", base, 1, 4 * rows * warp))[0] for warp in range(shape.key_warps)]
+            [b.as_floats(b.load_words("ld.shared", base, 1, 4 * rows * warp))[0] for warp in range(shape.key_warps)]
             for base in statistics
         )
         top = maxima[0]
         for other in maxima[1:]:
-            top = maximum(b, top, other)
+            top = b.maximum(top, other)
         out, total = [f32(0.0)] * vector, f32(0.0)
-        address = b.add(at_float(b, shared, i32(at["sums"])), b.add(b.mul(row, i32(pitch)), b.shl(dim, i32(2))))
+        address = b.at_float(shared, at["sums"]) + (row * pitch + (dim << 2))
         for warp, (row_max, row_sum) in enumerate(zip(maxima, totals)):
-            factor = exp2(b, b.fsub(row_max, top))
+            factor = b.exp2(row_max - top)
             total = b.fma(factor, row_sum, total)
-            values = [x for i in (0, 16) for x in load_words(b, "ld.shared", address, 4, rows * pitch * warp + i)]
-            out = [b.fma(factor, x, y) for x, y in zip(as_floats(b, values), out)]
+            values = [x for i in (0, 16) for x in b.load_words("ld.shared", address, 4, rows * pitch * warp + i)]
+            out = [b.fma(factor, x, y) for x, y in zip(b.as_floats(values), out)]
         by = inverse(b, total)
-        where = b.add(pointer, b.zext(b.mul(dim, i32(size)), I64))
-        store_words(b, "st.global", where, shape.element.words(b, [b.fmul(x, by) for x in out]))
+        where = pointer + b.zext(dim * size, I64)
+        b.store_words("st.global", where, shape.element.words(b, [x * by for x in out]))
 
     @cuda.jit(device=True, forceinline=True)
     def done(shared, tid, tensors, sizes, batch, head, tile):

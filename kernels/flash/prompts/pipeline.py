@@ -4,41 +4,44 @@ Each stage has four barriers: keys full, keys empty, values full, values empty. 
 has come; of an empty one, when a lane of each consuming warp has arrived.
 """
 
+from collections import namedtuple
 from typing import Any
 
 from numba import cuda
 
 from ...device.cint import cint
-from ..atoms.wgmma import GROUP_ROWS, arrive, copy_tile, expect, fence_async, init_barrier, wait_barrier
+from ...device.wgmma import fence_products
+from ..atoms.wgmma import GROUP_ROWS, arrive, copy_tile, expect, init_barrier, wait_barrier
 from .shapes import SLAB_ROW, PipelinedShape
 
+REGISTERS = (24, 240)  # of the warpgroup that copies and of those that multiply: a thread begins with 168
 
-class Pipeline:
-    """Floats of shared memory where barriers and tiles begin; barriers of a stage are 2 behind those of the last."""
+# Floats of shared memory where barriers and tiles begin; barriers of a stage are 2 behind those of the last. `tile` is
+# from one tile to the next, `group` from one warpgroup's queries to the next's.
+Pipeline = namedtuple(
+    "Pipeline", "keys_full keys_empty values_full values_empty queries_full query keys values tile group"
+)
 
-    def __init__(self, shape: PipelinedShape) -> None:
-        at = shape.layout
-        barriers = [at["barriers"] + 2 * shape.stages * i for i in range(5)]
-        self.keys_full, self.keys_empty, self.values_full, self.values_empty, self.queries_full = barriers
-        self.query, self.keys, self.values, self.tile = at["query"], at["keys"], at["values"], shape.tile_bytes // 4
-        self.group = shape.slabs * GROUP_ROWS * SLAB_ROW // 4  # from one warpgroup's queries to the next's
+
+def pipeline_of(shape: PipelinedShape) -> Pipeline:
+    at, group = shape.layout, shape.slabs * GROUP_ROWS * SLAB_ROW // 4
+    barriers = (at["barriers"] + 2 * shape.stages * i for i in range(5))
+    return Pipeline(*barriers, at["query"], at["keys"], at["values"], shape.tile_bytes // 4, group)
 
 
 def begin_barriers(shape: PipelinedShape, consumers: int, queries: int) -> Any:
     """begin(shared), by one thread, for so many warps that consume, and arrivals of what stages queries."""
-    at, stages = Pipeline(shape), shape.stages
-    keys_full, keys_empty, values_full, values_empty = at.keys_full, at.keys_empty, at.values_full, at.values_empty
-    queries_full = at.queries_full
+    at, stages = pipeline_of(shape), shape.stages
 
     @cuda.jit(device=True, forceinline=True)
     def begin(shared):
         for number in range(stages):
-            init_barrier(shared, keys_full + 2 * number, 1)
-            init_barrier(shared, values_full + 2 * number, 1)
-            init_barrier(shared, keys_empty + 2 * number, consumers)
-            init_barrier(shared, values_empty + 2 * number, consumers)
-        init_barrier(shared, queries_full, queries)
-        fence_async()
+            init_barrier(shared, at.keys_full + 2 * number, 1)
+            init_barrier(shared, at.values_full + 2 * number, 1)
+            init_barrier(shared, at.keys_empty + 2 * number, consumers)
+            init_barrier(shared, at.values_empty + 2 * number, consumers)
+        init_barrier(shared, at.queries_full, queries)
+        fence_products()
 
     return begin
 
@@ -59,19 +62,17 @@ def next_stage(shape: PipelinedShape) -> Any:
 
 def producer(shape: PipelinedShape) -> Any:
     """fill(shared, stage, parity, k_map, v_map, number, head, batch), by one thread: a tile when its stage is empty."""
-    at, keys, tile_bytes = Pipeline(shape), shape.tile_keys, shape.tile_bytes
+    at, keys, tile_bytes = pipeline_of(shape), shape.tile_keys, shape.tile_bytes
     copy = copy_tile(shape.slabs, keys)
-    keys_full, keys_empty, values_full, values_empty = at.keys_full, at.keys_empty, at.values_full, at.values_empty
-    keys_at, values_at, tile_floats = at.keys, at.values, at.tile
 
     @cuda.jit(device=True, forceinline=True)
     def fill(shared, stage, parity, k_map, v_map, number, head, batch):
-        wait_barrier(shared, keys_empty + 2 * stage, parity)
-        expect(shared, keys_full + 2 * stage, tile_bytes)
-        copy(shared, keys_at + stage * tile_floats, k_map, number * keys, head, batch, keys_full + 2 * stage)
-        wait_barrier(shared, values_empty + 2 * stage, parity)
-        expect(shared, values_full + 2 * stage, tile_bytes)
-        copy(shared, values_at + stage * tile_floats, v_map, number * keys, head, batch, values_full + 2 * stage)
+        wait_barrier(shared, at.keys_empty + 2 * stage, parity)
+        expect(shared, at.keys_full + 2 * stage, tile_bytes)
+        copy(shared, at.keys + stage * at.tile, k_map, number * keys, head, batch, at.keys_full + 2 * stage)
+        wait_barrier(shared, at.values_empty + 2 * stage, parity)
+        expect(shared, at.values_full + 2 * stage, tile_bytes)
+        copy(shared, at.values + stage * at.tile, v_map, number * keys, head, batch, at.values_full + 2 * stage)
 
     return fill
 

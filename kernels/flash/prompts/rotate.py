@@ -11,7 +11,7 @@ from ...version import Kernel
 from ..args import types_of
 from ..embed import begin, pairs_of, rotate, turns
 from ..loads import columns, load_rows
-from ..tiles import i32, launch_dependents, op, store_words, wait_for_launch
+from ..tiles import launch_dependents, op, wait_for_launch
 from .shapes import PromptShape, WgmmaShape
 
 ROTATED_ROWS = 4  # of keys that a thread rotates
@@ -41,8 +41,8 @@ def _rotate_kernel(shape: PromptShape) -> tuple[Kernel, int]:
         turned = turns(shape, b, state, rotation, (batch, row, last, chunk, 1), row_step)
         for number, offset in enumerate(offsets):
             x = rotate(b, shape.element.floats(b, words[4 * number : 4 * number + 4]), next(turned), pairs)
-            with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
-                store_words(b, "st.global", pointer, shape.element.words(b, x), offset * hdim * shape.element.size)
+            with b.if_then(row + offset <= last):
+                b.store_words("st.global", pointer, shape.element.words(b, x), offset * hdim * shape.element.size)
 
     def kernel(tensors, sizes, rotation, workspace, rotated):
         if overlap:

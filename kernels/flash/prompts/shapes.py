@@ -42,11 +42,6 @@ class PromptShape(Shape):
         return self.rows // FRAGMENT_ROWS
 
     @property
-    def warps(self) -> int:
-        """Partial results of a row, for the epilogue."""
-        return self.key_warps
-
-    @property
     def threads(self) -> int:
         return WARP * self.row_warps * self.key_warps
 

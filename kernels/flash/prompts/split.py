@@ -25,20 +25,7 @@ from ..dtype import DTYPES, HALF
 from ..embed import begin, pairs_of, rotate, turns
 from ..loads import columns, load_rows
 from ..schedule import ROW_STEPS
-from ..tiles import (
-    FLOAT,
-    I32,
-    as_floats,
-    as_words,
-    asm,
-    f32,
-    floats,
-    i32,
-    launch_dependents,
-    op,
-    store_words,
-    zero_words,
-)  # fmt: skip
+from ..tiles import FLOAT, I32, f32, floats, i32, launch_dependents, op, zero_words
 from .shapes import SPLIT_THREADS, Prompt32Shape
 
 SPLIT_WARPS = SPLIT_THREADS // 32
@@ -56,7 +43,7 @@ def tile_count(shape: Prompt32Shape, seq_q: int, seq_k: int) -> int:
 def split_parts(b: Any, values: Any) -> tuple[list[Any], list[Any]]:
     """float32 as words of high parts, and words of low parts."""
     high = HALF.words(b, values)
-    rest = [b.fsub(x, y) for x, y in zip(values, HALF.floats(b, high))]
+    rest = [x - y for x, y in zip(values, HALF.floats(b, high))]
     return high, HALF.words(b, rest)
 
 
@@ -66,7 +53,7 @@ def _greater(b: Any, x: Any, y: Any) -> Any:
 
 def _magnitudes(b: Any, x: Any) -> list[Any]:
     """Bits without the sign: they order as the magnitudes do, and NaN is above infinity."""
-    return [b.and_(word, i32(0x7FFFFFFF)) for word in as_words(b, x)]
+    return [word & 0x7FFFFFFF for word in b.as_words(x)]
 
 
 def _tops(b: Any, rows: list[list[Any]]) -> list[Any]:
@@ -82,20 +69,17 @@ def largest(b, x):
 
 @op(types.uint32)
 def warp_largest(b, bits):
-    return asm(b, "redux.sync.max.u32 $0, $1, -1;", "=r,r", I32, [bits])
+    return b.ptx("redux.sync.max.u32 $0, $1, -1;", "=r,r", I32, [bits])
 
 
 @op(types.uint32)
 def spreads(b, x, factor):
     """1 where a largest of neighbours is neither 0 nor large enough, else 0."""
-    rows = [_magnitudes(b, [b.fmul(value, factor) for value in x[4 * i : 4 * i + 4]]) for i in range(ROW_STEPS)]
+    rows = [_magnitudes(b, [value * factor for value in x[4 * i : 4 * i + 4]]) for i in range(ROW_STEPS)]
     tops = _tops(b, rows) + _tops(b, [list(column) for column in zip(*rows)])
     least = b.bitcast(f32(SPREAD), I32)
-    far = i32(0)
-    for top in tops:
-        small = b.and_(b.icmp_unsigned("<", top, least), b.icmp_signed("!=", top, i32(0)))
-        far = b.or_(far, b.zext(small, I32))
-    return far
+    small = (b.icmp_unsigned("<", top, least) & (top != 0) for top in tops)
+    return functools.reduce(b.or_, (b.zext(each, I32) for each in small), i32(0))
 
 
 @op(types.float32)
@@ -188,30 +172,30 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
 
     @op(floats(4 * ROW_STEPS))
     def as_they_are(b, words):
-        return as_floats(b, words)
+        return b.as_floats(words)
 
     @op(floats(4 * ROW_STEPS))
     def rotated(b, words, state, rotation, batch, place, last, chunk):
         turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), row_step)
-        x = as_floats(b, words)
+        x = b.as_floats(words)
         return [y for i in range(ROW_STEPS) for y in rotate(b, x[4 * i : 4 * i + 4], next(turned), pairs)]
 
     @op(types.void)
     def store_parts(b, pointer, x, factor, row, last, chunk):
-        pointer = b.add(pointer, b.zext(b.shl(chunk, i32(3)), pointer.type))
+        pointer = pointer + b.zext(chunk << 3, pointer.type)
         for i, offset in enumerate(offsets):
-            parts = split_parts(b, [b.fmul(value, factor) for value in x[4 * i : 4 * i + 4]])
-            with b.if_then(b.icmp_signed("<=", b.add(row, i32(offset)), last)):
+            parts = split_parts(b, [value * factor for value in x[4 * i : 4 * i + 4]])
+            with b.if_then(row + offset <= last):
                 for number, words in enumerate(parts):
-                    store_words(b, "st.global", pointer, words, 4 * dims * offset + 2 * dims * number)
+                    b.store_words("st.global", pointer, words, 4 * dims * offset + 2 * dims * number)
 
     @op(types.void)
     def store_row(b, pointer, words, state, rotation, batch, place, chunk, values):
         if rotates:
             turned = next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1))
-            made, embeds = rotate(b, as_floats(b, words), turned, pairs), b.icmp_signed("==", values, i32(0))
-            words = [b.select(embeds, x, y) for x, y in zip(as_words(b, made), words)]
-        store_words(b, "st.global", b.add(pointer, b.zext(b.shl(chunk, i32(4)), pointer.type)), words)
+            made, embeds = rotate(b, b.as_floats(words), turned, pairs), values == 0
+            words = [b.select(embeds, x, y) for x, y in zip(b.as_words(made), words)]
+        b.store_words("st.global", pointer + b.zext(chunk << 4, pointer.type), words)
 
     def kernel(tensors, sizes, rotation, workspace, scales, q_parts, k_parts, v_parts):
         launch_dependents()
