@@ -63,7 +63,7 @@ ablate(
     + from .separate_float4 import launch_embed
     + from .tables import sinusoidal_tables
 
-    - position = float32(tile_start + key)
+    - position = float32(key)
 
     - (a.x + fast_sin(float32(query) * freq.x)) * (b.x + fast_sin(position * freq.x))
     - + (a.y + fast_cos(float32(query) * freq.y)) * (b.y + fast_cos(position * freq.y))
