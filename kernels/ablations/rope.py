@@ -34,11 +34,9 @@ ablate(
     - s = ld4(sin, table_row + dim)
 
     + wrong = problem.seq_k > 1 and problem.hdim > 4
-      return Plan(
-          problem,
-          attention_buffers(problem, **rope_tables(problem)),
-          (launch, SYNC),
-    +     defect="every pair of K turns as the first or the second does" if wrong else "",
+    + defect = "every pair of K turns as the first or the second does" if wrong else ""
+    - return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,), buffers=rope_tables(problem))
+    + return log_plan(problem, launch, SYNC, defect=defect, hazards=(REDUCTION_RACE,), buffers=rope_tables(problem))
     """,
 )
 
@@ -58,9 +56,9 @@ ablate(
 
     - position = float32(key)
 
-    - return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
-    + hazards, wrong = (reduction_race("attention"),), "K is not rotated" if problem.seq_k > 1 else ""
-    + return Plan(problem, attention_buffers(problem), (launch, SYNC), defect=wrong, hazards=hazards)
+    - return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))
+    + defect = "K is not rotated" if problem.seq_k > 1 else ""
+    + return log_plan(problem, launch, SYNC, defect=defect, hazards=(REDUCTION_RACE,))
     """,
 )
 
@@ -111,8 +109,8 @@ ablate(
     + total += a.z * k2 + a.w * k3
     + dim += 4
 
-    - require_log_problem(problem, "rope", multiple=2)
-    + require_log_problem(problem, "rope")
+    - require_log_problem(problem, "rope", multiple=2, all_dims=True)
+    + require_log_problem(problem, "rope", all_dims=True)
     """,
 )
 
@@ -132,9 +130,9 @@ ablate(
 
     - position = float32(tile_start + key)
 
-    - return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
-    + hazards, wrong = (reduction_race("attention"),), "K is not rotated" if problem.seq_k > 1 else ""
-    + return Plan(problem, attention_buffers(problem), (launch, SYNC), defect=wrong, hazards=hazards)
+    - return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))
+    + defect = "K is not rotated" if problem.seq_k > 1 else ""
+    + return log_plan(problem, launch, SYNC, defect=defect, hazards=(REDUCTION_RACE,))
     """,
 )
 
@@ -256,9 +254,9 @@ ablate(
     - position = float32(tile_start + key)
     - inv_freq_slice = inv_freq + slice_start // 2
 
-    - return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
-    + hazards, wrong = (reduction_race("attention"),), "K is not rotated" if problem.seq_k > 1 else ""
-    + return Plan(problem, attention_buffers(problem), (launch, SYNC), defect=wrong, hazards=hazards)
+    - return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))
+    + defect = "K is not rotated" if problem.seq_k > 1 else ""
+    + return log_plan(problem, launch, SYNC, defect=defect, hazards=(REDUCTION_RACE,))
     """,
 )
 
@@ -391,9 +389,8 @@ ablate(
 
     - attend = block_per_query(attention, problem, "q k_rotated v out", layout, problem.rotary_dim)
     + attend = block_per_query(attention, problem, "q k_rotated v q_rotated out", layout, problem.rotary_dim)
-    + rotated = {"q_rotated": Buffer(problem.q_shape), "k_rotated": Buffer(problem.kv_shape)}
 
-    - attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),
-    + attention_buffers(problem, **rotated, **padded_tables(problem)),
+    - buffers={"k_rotated": Buffer(problem.kv_shape), **padded_tables(problem)},
+    + buffers={"q_rotated": Buffer(problem.q_shape), "k_rotated": Buffer(problem.kv_shape), **padded_tables(problem)},
     """,
 )

@@ -17,7 +17,7 @@ from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4, make_float4, st4
-from ..planning import attention_buffers, block_per_query, require_full_rotation, require_log_problem
+from ..planning import block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 QUERIES = 64
@@ -204,10 +204,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 )
 def rope_v3_64_queries(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
-    require_log_problem(problem, "rope")
-    require_full_rotation(problem)
+    require_log_problem(problem, "rope", all_dims=True)
     layout = SharedLayout(
         slices=QUERIES * ROW + BLOCK_K * ROW, scores=QUERIES * SCORE_ROW, correction=QUERIES, row_sum=QUERIES
     )
     launch = block_per_query(attention, problem, "q k v out", layout, queries=QUERIES)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC))
+    return log_plan(problem, launch, SYNC)

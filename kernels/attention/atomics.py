@@ -17,7 +17,7 @@ from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import divide_weights, exponentials, weigh_values
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, require_log_problem
+from ..planning import block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 LEAST_KEYS = 16
@@ -77,4 +77,4 @@ def attention_atomics(problem: Problem) -> Plan:
     require(problem.seq_k >= LEAST_KEYS, "seq_k", problem.seq_k, f"{LEAST_KEYS} keys or more")
     layout = SharedLayout(scores=problem.seq_k, block_max=1, block_sum=1)
     launch = block_per_query(attention, problem, "q k v out", layout, flat=True)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC))
+    return log_plan(problem, launch, SYNC)

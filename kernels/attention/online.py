@@ -15,7 +15,7 @@ from ..device.cint import cint
 from ..device.online import online_attention
 from ..device.softmax import softmax_tile_unshared
 from ..device.vector import ld4
-from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, online_layout, require_log_problem
+from ..planning import UNSHARED_DEFECT, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Plan, Problem, register
 
 
@@ -60,9 +60,9 @@ def attention_online(problem: Problem) -> Plan:
     """Plan float32 attention without a mask; wrong unless one warp holds all keys and dims. Raises: Unsupported."""
     require_log_problem(problem, "attention")
     wrong = problem.seq_k > 32 or problem.hdim > 32
-    return Plan(
+    return log_plan(
         problem,
-        attention_buffers(problem),
-        (block_per_query(attention, problem, "q k v out", online_layout()), SYNC),
+        block_per_query(attention, problem, "q k v out", online_layout()),
+        SYNC,
         defect=UNSHARED_DEFECT if wrong else "",
     )

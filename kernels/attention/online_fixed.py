@@ -12,7 +12,7 @@ from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.online import online_attention
 from ..device.vector import ld4
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Launch, Plan, Problem, register
 
 
@@ -55,9 +55,4 @@ def launch_attention(problem: Problem, q: str, k: str) -> Launch:
 def attention_online_fixed(problem: Problem) -> Plan:
     """Plan float32 attention without a mask. Raises: Unsupported."""
     require_log_problem(problem, "attention")
-    return Plan(
-        problem,
-        attention_buffers(problem),
-        (launch_attention(problem, "q", "k"), SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    return log_plan(problem, launch_attention(problem, "q", "k"), SYNC, hazards=(REDUCTION_RACE,))

@@ -16,14 +16,7 @@ from ..device.cint import cint
 from ..device.online import online_attention
 from ..device.softmax import softmax_tile_unshared
 from ..device.trig import rotate
-from ..planning import (
-    UNSHARED_DEFECT,
-    attention_buffers,
-    block_per_query,
-    online_layout,
-    require_full_rotation,
-    require_log_problem,
-)
+from ..planning import UNSHARED_DEFECT, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Plan, Problem, register
 from .tables import rope_tables
 
@@ -80,13 +73,7 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 )
 def rope_v1a(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims; wrong unless one warp holds all keys and dims. Raises: Unsupported."""
-    require_log_problem(problem, "rope", multiple=2)
-    require_full_rotation(problem)
+    require_log_problem(problem, "rope", multiple=2, all_dims=True)
     wrong = problem.seq_k > 32 or problem.hdim > 32
     launch = block_per_query(attention, problem, "q k v cos sin out", online_layout(query=problem.hdim))
-    return Plan(
-        problem,
-        attention_buffers(problem, **rope_tables(problem)),
-        (launch, SYNC),
-        defect=UNSHARED_DEFECT if wrong else "",
-    )
+    return log_plan(problem, launch, SYNC, defect=UNSHARED_DEFECT if wrong else "", buffers=rope_tables(problem))

@@ -12,14 +12,7 @@ from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.online import online_attention
 from ..device.trig import rotate
-from ..planning import (
-    attention_buffers,
-    block_per_query,
-    online_layout,
-    reduction_race,
-    require_full_rotation,
-    require_log_problem,
-)
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Plan, Problem, register
 from .tables import rope_tables
 
@@ -70,12 +63,6 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
 )
 def rope_v1b(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
-    require_log_problem(problem, "rope", multiple=2)
-    require_full_rotation(problem)
+    require_log_problem(problem, "rope", multiple=2, all_dims=True)
     launch = block_per_query(attention, problem, "q k v cos sin out", online_layout(query=problem.hdim))
-    return Plan(
-        problem,
-        attention_buffers(problem, **rope_tables(problem)),
-        (launch, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,), buffers=rope_tables(problem))

@@ -16,7 +16,7 @@ from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, reduction_race, require_full_rotation, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 QUERIES = 4
@@ -141,8 +141,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 )
 def rope_v3(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
-    require_log_problem(problem, "rope", multiple=2)
-    require_full_rotation(problem)
+    require_log_problem(problem, "rope", multiple=2, all_dims=True)
     layout = SharedLayout(scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim)
     launch = block_per_query(attention, problem, "q k v out", layout, queries=QUERIES)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))

@@ -15,7 +15,7 @@ from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.online import online_attention
 from ..device.vector import ld4
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Buffer, Plan, Problem, register
 from .query import cache_frequencies, rotate_query
 from .separate import launch_rotate, padded_tables, position_defect, position_hazards, token_positions
@@ -75,11 +75,12 @@ def rope_v7(problem: Problem) -> Plan:
     require_log_problem(problem, "rope")
     layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)
     attend = block_per_query(attention, problem, "q k_rotated v out", layout, problem.rotary_dim)
-    defect = position_defect(problem)
-    return Plan(
+    return log_plan(
         problem,
-        attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),
-        (launch_rotate(problem, "k", "k_rotated"), attend, SYNC),
-        defect=defect,
-        hazards=(*position_hazards(problem), reduction_race("attention")),
+        launch_rotate(problem, "k", "k_rotated"),
+        attend,
+        SYNC,
+        defect=position_defect(problem),
+        hazards=(*position_hazards(problem), REDUCTION_RACE),
+        buffers={"k_rotated": Buffer(problem.kv_shape), **padded_tables(problem)},
     )

@@ -12,7 +12,7 @@ from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.online import online_attention
 from ..device.vector import advance, ld4, make_float4
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Buffer, Plan, Problem, register
 from .dot import unrolled_dot
 from .separate_float4 import launch_embed
@@ -52,9 +52,6 @@ def sinusoidal_hybrid_v2(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal")
     attend = block_per_query(attention, problem, "q k_embedded v sin cos out", online_layout())
-    return Plan(
-        problem,
-        attention_buffers(problem, k_embedded=Buffer(problem.kv_shape), **sinusoidal_tables(problem)),
-        (launch_embed(problem, "k", "k_embedded"), attend, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    buffers = {"k_embedded": Buffer(problem.kv_shape), **sinusoidal_tables(problem)}
+    embed = launch_embed(problem, "k", "k_embedded")
+    return log_plan(problem, embed, attend, SYNC, hazards=(REDUCTION_RACE,), buffers=buffers)

@@ -6,8 +6,6 @@ float4 and unrolls its dot product by four; one sync at the end of each call. Th
 Source: Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)".
 """
 
-from functools import partial
-
 from numba import cuda, float32
 
 from ..constants import THREADS
@@ -15,10 +13,10 @@ from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.online import online_attention
 from ..device.vector import ld4, make_float4, st4
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
-from ..version import SYNC, Buffer, Plan, Problem, register
+from ..planning import REDUCTION_RACE, block_per_query, block_per_token, log_plan, online_layout, require_log_problem
+from ..version import SYNC, Buffer, Launch, Plan, Problem, register
 from .dot import unrolled_dot
-from .tables import launch_tokens, sinusoidal_tables
+from .tables import sinusoidal_tables
 
 
 def embed_tokens(x, sin, cos, embedded, seq, hdim):
@@ -44,7 +42,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     attend_to_keys(q_row, k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
 
-launch_embed = partial(launch_tokens, embed_tokens)
+def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
+    """Add the embedding to every token of buffer `x` and store it in `embedded`."""
+    return block_per_token(embed_tokens, problem, f"{x} sin cos {embedded}", problem.seq_q, problem.hdim)
 
 
 @register(
@@ -57,14 +57,7 @@ def sinusoidal_separate_float4(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal")
     attend = block_per_query(attention, problem, "q_embedded k_embedded v out", online_layout())
-    return Plan(
-        problem,
-        attention_buffers(
-            problem,
-            q_embedded=Buffer(problem.q_shape),
-            k_embedded=Buffer(problem.kv_shape),
-            **sinusoidal_tables(problem),
-        ),
-        (launch_embed(problem, "q", "q_embedded"), launch_embed(problem, "k", "k_embedded"), attend, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    buffers = {"q_embedded": Buffer(problem.q_shape), "k_embedded": Buffer(problem.kv_shape)}
+    buffers |= sinusoidal_tables(problem)
+    embed = launch_embed(problem, "q", "q_embedded"), launch_embed(problem, "k", "k_embedded")
+    return log_plan(problem, *embed, attend, SYNC, hazards=(REDUCTION_RACE,), buffers=buffers)

@@ -6,17 +6,15 @@ kernel.
 Source: Fusing Positional Embeddings into Attention Kernels, "Baseline Separate".
 """
 
-from functools import partial
-
 from numba import cuda, float32
 
 from ..constants import THREADS
 from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.online import online_attention
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
-from ..version import Buffer, Plan, Problem, register
-from .tables import launch_tokens, sinusoidal_tables
+from ..planning import REDUCTION_RACE, block_per_query, block_per_token, log_plan, online_layout, require_log_problem
+from ..version import Buffer, Launch, Plan, Problem, register
+from .tables import sinusoidal_tables
 
 
 def embed_tokens(x, sin, cos, embedded, seq, hdim):
@@ -53,7 +51,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     attend_to_keys(q_row, k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
 
-launch_embed = partial(launch_tokens, embed_tokens)
+def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
+    """Add the embedding to every token of buffer `x` and store it in `embedded`."""
+    return block_per_token(embed_tokens, problem, f"{x} sin cos {embedded}", problem.seq_q, problem.hdim)
 
 
 @register(title="Separate, scalar", iterations=100, scalar_loads=True)
@@ -61,14 +61,7 @@ def sinusoidal_separate_scalar(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal", multiple=2)
     attend = block_per_query(attention, problem, "q_embedded k_embedded v out", online_layout())
-    return Plan(
-        problem,
-        attention_buffers(
-            problem,
-            q_embedded=Buffer(problem.q_shape),
-            k_embedded=Buffer(problem.kv_shape),
-            **sinusoidal_tables(problem),
-        ),
-        (launch_embed(problem, "q", "q_embedded"), launch_embed(problem, "k", "k_embedded"), attend),
-        hazards=(reduction_race("attention"),),
-    )
+    buffers = {"q_embedded": Buffer(problem.q_shape), "k_embedded": Buffer(problem.kv_shape)}
+    buffers |= sinusoidal_tables(problem)
+    embed = launch_embed(problem, "q", "q_embedded"), launch_embed(problem, "k", "k_embedded")
+    return log_plan(problem, *embed, attend, hazards=(REDUCTION_RACE,), buffers=buffers)

@@ -13,7 +13,7 @@ from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.online import online_attention
 from ..device.vector import advance, ld4
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import Plan, Problem, register
 from .tables import sinusoidal_tables
 
@@ -66,9 +66,4 @@ def sinusoidal_v2(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal")
     attend = block_per_query(attention, problem, "q k v sin cos out", online_layout())
-    return Plan(
-        problem,
-        attention_buffers(problem, **sinusoidal_tables(problem)),
-        (attend,),
-        hazards=(reduction_race("attention"),),
-    )
+    return log_plan(problem, attend, hazards=(REDUCTION_RACE,), buffers=sinusoidal_tables(problem))

@@ -15,7 +15,7 @@ from ..device.cint import cint
 from ..device.online import online_attention
 from ..device.trig import fast_cos, fast_sin, powf
 from ..device.vector import ld4
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import Plan, Problem, register
 
 
@@ -68,4 +68,4 @@ def sinusoidal_v5(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal")
     attend = block_per_query(attention, problem, "q k v out", online_layout(frequency=problem.hdim))
-    return Plan(problem, attention_buffers(problem), (attend,), hazards=(reduction_race("attention"),))
+    return log_plan(problem, attend, hazards=(REDUCTION_RACE,))
