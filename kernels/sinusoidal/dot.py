@@ -19,21 +19,21 @@ def unrolled_dot(load_query: Any) -> Any:
 
     @cuda.jit(device=True)
     def dot(query, k_row, key, hdim):
-        score = float32(0.0)
+        total = float32(0.0)
         dim = cint(0)
         while dim + 4 * (HINT - 1) < hdim:
             no_unroll()
             for i in range(HINT):
                 a = load_query(query, dim + 4 * i)
                 b = ld4(k_row, dim + 4 * i)
-                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+                total += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
             dim += 4 * HINT
         while dim < hdim:
             no_unroll()
             a = load_query(query, dim)
             b = ld4(k_row, dim)
-            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            total += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
             dim += 4
-        return score
+        return total
 
     return dot

@@ -25,7 +25,8 @@ def cached_query(shared, dim):
     return ld4(shared, EXTRA + dim)
 
 
-attend_to_keys = online_attention(unrolled_dot(cached_query))
+score = unrolled_dot(cached_query)
+attend_to_keys = online_attention(score)
 
 
 def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):

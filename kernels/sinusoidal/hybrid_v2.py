@@ -28,7 +28,8 @@ def embedded_query(rows, dim):
     return make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w)
 
 
-attend_to_keys = online_attention(unrolled_dot(embedded_query))
+score = unrolled_dot(embedded_query)
+attend_to_keys = online_attention(score)
 
 
 def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):

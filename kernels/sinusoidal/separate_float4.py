@@ -31,7 +31,8 @@ def embed_tokens(x, sin, cos, embedded, seq, hdim):
         dim += 4 * THREADS
 
 
-attend_to_keys = online_attention(unrolled_dot(ld4))
+score = unrolled_dot(ld4)
+attend_to_keys = online_attention(score)
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
