@@ -13,6 +13,7 @@ import math
 from numba import cuda, float32
 
 from ..constants import BLOCK_K, FREQUENCY_BASE, THREADS
+from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.trig import fast_sincos, powf, rotate
@@ -84,11 +85,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     down = tid // SIDE
     first = QUERIES * cint(cuda.blockIdx.x)
     queries = min(QUERIES, seq_q - first)
-    head = cint(cuda.blockIdx.y)
-    q_rows = advance(q, (head * seq_q + first) * hdim)
-    out_rows = advance(out, (head * seq_q + first) * hdim)
-    k_head = advance(k, head * seq_k * hdim)
-    v_head = advance(v, head * seq_k * hdim)
+    q_rows, out_rows, k_head, v_head = rows_of_query(q, k, v, out, first, seq_q, seq_k, hdim)
 
     row_max = cuda.local.array(8, float32)  # of query warp_id + 8 i
     row_sum = cuda.local.array(8, float32)
