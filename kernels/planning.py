@@ -1,11 +1,11 @@
 """What the planners of the log's kernels share: what they refuse, buffers, shared memory, launches and hazards."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from .constants import BLOCK_K, FLOAT, FLOATS, MOST_ELEMENTS, MUST_BE, MUST_EQUAL_HEADS, SHARED_LIMIT, THREADS, require
 from .device.cint import CINT
-from .version import Buffer, Hazard, Kernel, Launch, Problem, SharedLayout
+from .version import Buffer, Hazard, Kernel, Launch, Plan, Problem, SharedLayout, Sync
 
 NO_MASK = "causal is 1; this version has no mask"
 MUST_BE_EQUAL = "seq_q is {needed} and seq_k {allowed}; they must be equal"
@@ -27,8 +27,11 @@ def attention_buffers(problem: Problem, **extra: Buffer) -> dict[str, Buffer]:
     }
 
 
-def require_log_problem(problem: Problem, family: str, multiple: int = 4) -> None:
-    """Raise Unsupported unless the log's fp32 kernels take it: one family, fp32, no mask, as many queries as keys."""
+def require_log_problem(problem: Problem, family: str, multiple: int = 4, all_dims: bool = False) -> None:
+    """Raise Unsupported unless the log's fp32 kernels take it: one family, fp32, no mask, as many queries as keys.
+
+    With `all_dims`, RoPE rotates all of them, as in the log's first RoPE kernels.
+    """
     require(problem.family == family, "family", problem.family, family)
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
     require(not problem.causal, "causal", True, False, NO_MASK)
@@ -37,6 +40,9 @@ def require_log_problem(problem: Problem, family: str, multiple: int = 4) -> Non
     if family == "rope":
         whole = problem.rotary_dim > 0 and problem.rotary_dim % multiple == 0
         require(whole, "rotary_dim", problem.rotary_dim, f"a multiple of {multiple} above 0", MUST_BE)
+    template = "rotary_dim is {needed} and hdim {allowed}; this version rotates all dims"
+    fits = not all_dims or problem.rotary_dim == problem.hdim
+    require(fits, "rotary_dim", problem.rotary_dim, problem.hdim, template)
 
 
 def require_one_sequence(problem: Problem) -> None:
@@ -55,12 +61,6 @@ def require_raw_keys(problem: Problem) -> None:
     """Raise Unsupported for a cache of rotated keys, or for queries before the first key."""
     require(problem.cache == "none", "cache", problem.cache, "none")
     require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
-
-
-def require_full_rotation(problem: Problem) -> None:
-    """Raise Unsupported for a partial rotation: the log's first RoPE kernels rotate every dim."""
-    template = "rotary_dim is {needed} and hdim {allowed}; this version rotates all dims"
-    require(problem.rotary_dim == problem.hdim, "rotary_dim", problem.rotary_dim, problem.hdim, template)
 
 
 def require_shared(layout: SharedLayout, problem: Problem, limit: int = SHARED_LIMIT) -> None:
@@ -101,16 +101,34 @@ def block_per_query(
     )
 
 
-def reduction_race(kernel: str) -> Hazard:
-    """The hazard that remains in the log's corrected block reduction."""
-    return Hazard(
-        "race",
-        kernel,
-        "reduction",
-        "no barrier separates the last read of one block reduction from the first store of the next",
+def block_per_token(function: Callable[..., None], problem: Problem, buffers: str, *integers: int) -> Launch:
+    """A block of THREADS threads for each token of all heads; the function's arguments are `buffers` and `integers`."""
+    names = buffers.split()
+    return Launch(
+        Kernel(function, (FLOATS,) * len(names) + (CINT,) * len(integers)),
+        grid=(problem.batch * problem.heads * problem.seq_q,),
+        block=(THREADS,),
+        args=(*names, *integers),
     )
 
 
+def log_plan(
+    problem: Problem,
+    *steps: Launch | Sync,
+    defect: str = "",
+    hazards: tuple[Hazard, ...] = (),
+    buffers: Mapping[str, Buffer] = {},
+) -> Plan:
+    """The plan of `steps` on q, k, v, out and further `buffers`."""
+    return Plan(problem, attention_buffers(problem, **buffers), steps, defect=defect, hazards=hazards)
+
+
+REDUCTION_RACE = Hazard(  # that remains in the log's corrected block reduction
+    "race",
+    "attention",
+    "reduction",
+    "no barrier separates the last read of one block reduction from the first store of the next",
+)
 UNSHARED_DEFECT = (
     "warps beyond the first keep their own partial maximum and sum: twice the value where a warp holds keys, "
     "NaN where it holds none"

@@ -38,11 +38,21 @@ def kernel_text(name: str) -> str:
         return inspect.getsource(sys.modules[chosen.module])
     plan = example(chosen)
     functions = dict.fromkeys(launch.kernel.function for launch in plan.launches)
-    sources = (
-        (each.text if isinstance(each, CudaFunction) else textwrap.dedent(inspect.getsource(each))).rstrip()
-        for each in functions
-    )
-    return "\n\n".join([*sources, _call(plan)]) + "\n"
+    return "\n\n".join([*(text.rstrip() for each in functions for text in _texts(each)), _call(plan)]) + "\n"
+
+
+def _texts(function: Any) -> list[str]:
+    """The source of a kernel; where `online_attention` makes its loop over keys, first of the loop and the score."""
+    if isinstance(function, CudaFunction):
+        return [function.text]
+    parts = [function]
+    if "attend_to_keys" in function.__code__.co_names:
+        parts = [*(function.__globals__[name].py_func for name in ("attend_to_keys", "score")), function]
+    texts = [textwrap.dedent(inspect.getsource(part)) for part in parts]
+    if len(parts) > 1:
+        lines = inspect.getsourcelines(sys.modules[function.__module__])[0]
+        texts[2:2] = [line for line in lines if line.startswith("attend_to_keys = ")]
+    return texts
 
 
 def diff_text(name: str) -> str:

@@ -15,10 +15,11 @@ import re
 import sys
 import textwrap
 import types
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..version import VERSIONS
+from ..version import VERSIONS, Launch, Plan, Problem, register
 
 INHERITED = ("whole_rows", "scalar_loads", "accurate_sines", "wrong_output")
 
@@ -90,3 +91,20 @@ def ablate(parent: str, name: str, *, title: str, change: str, diff: str, **fiel
     exec(compile(source, module.__file__, "exec"), module.__dict__)
     inherited = {field: getattr(VERSIONS[parent], field) for field in INHERITED}
     VERSIONS[name] = replace(VERSIONS[name], **inherited | fields)
+
+
+def derive(name: str, base: str, edit: Callable[[Launch], Launch], **fields: Any) -> None:
+    """Register `name`: the launches of the version `base`, each changed by `edit`.
+
+    It is checked like the base, except for `fields` of the registration that differ.
+    """
+    original = VERSIONS[base]
+    base_plan = original.plan
+
+    def plan(problem: Problem) -> Plan:
+        return base_plan(problem).with_launches(edit)
+
+    plan.__name__ = plan.__qualname__ = name
+    plan.__doc__ = base_plan.__doc__
+    kept = {field: getattr(original, field) for field in ("family", "source", "iterations", *INHERITED)}
+    register(**kept | fields)(plan)

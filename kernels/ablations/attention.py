@@ -9,8 +9,8 @@ ablate(
     change="four scalar loads in place of each float4 load of Q and K",
     scalar_loads=True,
     diff="""
-    - from ..device.vector import advance, ld4
-    + from ..device.vector import advance, make_float4
+    - from ..device.vector import ld4
+    + from ..device.vector import make_float4
 
     - a = ld4(q_row, dim)
     - b = ld4(k_row, dim)
@@ -25,24 +25,23 @@ ablate(
     title="Online softmax with the query row in shared memory",
     change="the query row is copied to shared memory once a block and read from there",
     diff="""
-    - from ..device.vector import advance, ld4
-    + from ..device.vector import advance, ld4, st4
+    - from ..device.vector import ld4
+    + from ..constants import EXTRA, THREADS
+    + from ..device.vector import ld4, st4
 
-    - from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
-    + from ..constants import BLOCK_K, EXTRA, REDUCTION, SCORES, THREADS
+    - def score(q_row, k_row, key, hdim):
+    + def score(shared, k_row, key, hdim):
 
+    - a = ld4(q_row, dim)
+    + a = ld4(shared, EXTRA + dim)
+
+    - attend_to_keys(q_row, k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
     + dim = 4 * tid
     + while dim < hdim:
     +     st4(shared, EXTRA + dim, ld4(q_row, dim))
     +     dim += 4 * THREADS
     + cuda.syncthreads()
-    +
-      row_max = NEGATIVE_INFINITY
-      row_sum = float32(0.0)
-      tile_start = cint(0)
-
-    - a = ld4(q_row, dim)
-    + a = ld4(shared, EXTRA + dim)
+    + attend_to_keys(shared, k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
     - return block_per_query(attention, problem, f"{q} {k} v out", online_layout())
     + return block_per_query(attention, problem, f"{q} {k} v out", online_layout(query=problem.hdim))

@@ -20,7 +20,7 @@ from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import softmax_tile_unshared, store_output
 from ..device.vector import advance
-from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
+from ..planning import UNSHARED_DEFECT, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 
 KEY_DIMS = 32  # of a slice of K, which has all keys of a tile
@@ -157,10 +157,10 @@ def attention_async_sliced(problem: Problem) -> Plan:
     layout = SharedLayout(query=problem.hdim + PADDING, slices=BUFFERS * SLICE, scores=BLOCK_K, reduction=32)
     wrong = problem.seq_k > 32 or problem.hdim > 32
     why = "three threads copy again, with plain stores, what the fourth's cp.async copies"
-    return Plan(
+    return log_plan(
         problem,
-        attention_buffers(problem),
-        (block_per_query(attention, problem, "q k v out", layout, max_threads=THREADS), SYNC),
+        block_per_query(attention, problem, "q k v out", layout, max_threads=THREADS),
+        SYNC,
         defect=UNSHARED_DEFECT if wrong else "",
         hazards=(Hazard("race", "attention", "slices", why),),
     )

@@ -25,7 +25,7 @@ from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_uns
 from ..device.softmax import divide_weights, exponentials
 from ..device.tensor import split
 from ..device.vector import advance, ld4, make_float4
-from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 ROWS = 16  # rows of A
@@ -165,4 +165,4 @@ def attention_two_pass_mma(problem: Problem) -> Plan:
     require(problem.seq_k > 1, "seq_k", problem.seq_k, allowed)
     layout, kernel = SharedLayout(scores=problem.seq_k, reduction=32), make_kernel(1 if problem.seq_k <= ROWS else 2)
     launch = block_per_query(kernel, problem, "q k v out", layout, flat=True)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))

@@ -232,11 +232,15 @@ ablate(
     + """
     - accumulator=BLOCK_M * HDIM,
 
-    - shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)
+    - shared = shared_arrays(LAYOUT, "query", "key", "value")
+    + shared = shared_arrays(SharedLayout(**dict(list(LAYOUT.sizes.items())[:4])), "query", "key", "value")
+    + shared_by_warps = shared_arrays(SharedLayout(warp_max=WARPS, warp_sum=WARPS))
     + OUTPUT = SharedLayout(accumulator=BLOCK_M * HDIM)  # dynamic: static arrays may take 48 KB
 
-    - accumulator = shared_accumulator()
+    - query, keys, values, scores, accumulator, warp_max, warp_sum = shared()
+    + query, keys, values, scores = shared()
     + accumulator = cuda.shared.array(0, float32)
+    + warp_max, warp_sum = shared_by_warps()
 
     - launch = fp16_launch(problem, attention, BLOCK_M, WARPS * WARP, static=LAYOUT)
     + launch = fp16_launch(problem, attention, BLOCK_M, WARPS * WARP, static=LAYOUT, shared=OUTPUT)
@@ -277,8 +281,8 @@ ablate(
     - row_max[row] = NEGATIVE_INFINITY
     - row_sum[row] = float32(0.0)
 
-    - accumulator[row * HDIM + dim] = float32(0.0)
-    + accumulator[dim] = float32(0.0)
+    - clear_row(accumulator, row * HDIM)
+    + clear_row(accumulator, 0)
 
     - new_max = largest(scores, first_score, row_max[row])
     + new_max = largest(scores, first_score, row_max)
@@ -286,16 +290,16 @@ ablate(
     - correction = math.exp(row_max[row] - new_max)
     + correction = math.exp(row_max - new_max)
 
-    - accumulator[row * HDIM + dim] *= correction
-    + accumulator[dim] *= correction
+    - scale_row(accumulator, row * HDIM, correction)
+    + scale_row(accumulator, 0, correction)
 
     - row_sum[row] = correction * row_sum[row] + tile_sum
     - row_max[row] = new_max
     + row_sum = correction * row_sum + tile_sum
     + row_max = new_max
 
-    - accumulator[row * HDIM + dim + step] += total
-    + accumulator[dim + step] += total
+    - add_values(accumulator, row * HDIM, scores, first_score, key_value, HDIM)
+    + add_values(accumulator, 0, scores, first_score, key_value, HDIM)
 
     - store_row(out_block, row * HDIM, accumulator, row * HDIM, row_sum[row])
     + store_row(out_block, row * HDIM, accumulator, 0, row_sum)
@@ -352,11 +356,11 @@ ablate(
     - first_score = row * BLOCK_K
     + first_score = row * SCORE_ROW
 
-    - accumulator[row * HDIM + dim] = float32(0.0)
-    + accumulator[row * ACCUMULATOR_ROW + dim] = float32(0.0)
+    - clear_row(accumulator, row * HDIM)
+    + clear_row(accumulator, row * ACCUMULATOR_ROW)
 
-    - accumulator[row * HDIM + dim] *= correction
-    + accumulator[row * ACCUMULATOR_ROW + dim] *= correction
+    - scale_row(accumulator, row * HDIM, correction)
+    + scale_row(accumulator, row * ACCUMULATOR_ROW, correction)
 
     - st4(query, row * HDIM + dim, ld4(q_block, row * HDIM + dim))
     + loaded = ld4(q_block, row * HDIM + dim)
@@ -364,8 +368,8 @@ ablate(
     + st2(query, first, loaded.x, loaded.y)
     + st2(query, first + 4, loaded.z, loaded.w)
 
-    - from ..device.vector import advance, ld4, st4
-    + from ..device.vector import advance, ld4, st2
+    - from ..device.vector import ld4, st4
+    + from ..device.vector import ld4, st2
 
     - copy_row(key_value, row * HDIM, k_head, tile_start + row)
     + copy_row(key_value, row * KEY_VALUE_ROW, k_head, tile_start + row)
@@ -378,10 +382,8 @@ ablate(
     - copy_row(key_value, row * HDIM, v_head, tile_start + row)
     + copy_row(key_value, row * KEY_VALUE_ROW, v_head, tile_start + row)
 
-    - total = weighted_value(scores, first_score, key_value, dim + step, HDIM)
-    - accumulator[row * HDIM + dim + step] += total
-    + total = weighted_value(scores, first_score, key_value, dim + step, KEY_VALUE_ROW)
-    + accumulator[row * ACCUMULATOR_ROW + dim + step] += total
+    - add_values(accumulator, row * HDIM, scores, first_score, key_value, HDIM)
+    + add_values(accumulator, row * ACCUMULATOR_ROW, scores, first_score, key_value, KEY_VALUE_ROW)
 
     - store_row(out_block, row * HDIM, accumulator, row * HDIM, row_sum[row])
     + store_row(out_block, row * HDIM, accumulator, row * ACCUMULATOR_ROW, row_sum[row])

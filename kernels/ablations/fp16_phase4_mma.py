@@ -99,10 +99,8 @@ def attention(q, k, v, out, seq, softmax_scale):
     member = lane_id % 4
     head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
     first_row = head * seq + cint(cuda.blockIdx.x) * BLOCK_M
-    q_block = advance(q, first_row * HDIM)
-    out_block = advance(out, first_row * HDIM)
-    k_head = advance(k, head * seq * HDIM)
-    v_head = advance(v, head * seq * HDIM)
+    q_block, out_block = advance(q, first_row * HDIM), advance(out, first_row * HDIM)
+    k_head, v_head = advance(k, head * seq * HDIM), advance(v, head * seq * HDIM)
 
     for i in range(ROWS_PER_WARP):
         row = warp_id + i * WARPS

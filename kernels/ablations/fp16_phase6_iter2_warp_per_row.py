@@ -13,17 +13,9 @@ from ..constants import BLOCK_K, THREADS
 from ..device.cint import cint
 from ..device.half import floats2half2
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
-from ..device.vector import advance, ld4, make_float4, st4
-from ..fp16.phase6_iter2 import (
-    LAYOUT,
-    shared_accumulator,
-    shared_key_value,
-    shared_max,
-    shared_query,
-    shared_scores,
-    shared_sum,
-)
-from ..fp16.products import dot, weighted_value
+from ..device.vector import ld4, make_float4, st4
+from ..fp16.phase6_iter2 import LAYOUT, shared
+from ..fp16.products import dot, rows_of_block, weighted_value
 from ..fp16.rows import copy_row
 from ..fp16.shapes import BLOCK_M, HDIM, MASKED, VECTOR, WARP, fp16_buffers, fp16_launch, require_fp16_problem
 from ..version import Plan, Problem, register
@@ -32,21 +24,11 @@ WARPS = THREADS // WARP
 
 
 def attention(q, k, v, out, seq, softmax_scale):
-    query = shared_query()
-    key_value = shared_key_value()
-    scores = shared_scores()
-    accumulator = shared_accumulator()
-    row_max = shared_max()
-    row_sum = shared_sum()
+    query, key_value, scores, accumulator, row_max, row_sum = shared()
     tid = cint(cuda.threadIdx.x)
     warp_id = tid // WARP
     lane_id = tid % WARP
-    head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
-    block_start = cint(cuda.blockIdx.x) * BLOCK_M
-    q_block = advance(q, (head * seq + block_start) * HDIM)
-    out_block = advance(out, (head * seq + block_start) * HDIM)
-    k_head = advance(k, head * seq * HDIM)
-    v_head = advance(v, head * seq * HDIM)
+    block_start, q_block, out_block, k_head, v_head = rows_of_block(q, k, v, out, BLOCK_M, seq)
 
     row = warp_id
     while row < BLOCK_M:

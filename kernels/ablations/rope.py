@@ -26,19 +26,17 @@ ablate(
     change="cos and sin of a key's first two pairs stay in registers and turn all its pairs; every rotation stays",
     wrong_output=two_pairs_rotated,
     diff="""
-    - table_row = (tile_start + key) * hdim
-    + c = ld4(cos, (tile_start + key) * hdim)
-    + s = ld4(sin, (tile_start + key) * hdim)
+    - table_row = key * hdim
+    + c = ld4(cos, key * hdim)
+    + s = ld4(sin, key * hdim)
 
     - c = ld4(cos, table_row + dim)
     - s = ld4(sin, table_row + dim)
 
     + wrong = problem.seq_k > 1 and problem.hdim > 4
-      return Plan(
-          problem,
-          attention_buffers(problem, **rope_tables(problem)),
-          (launch, SYNC),
-    +     defect="every pair of K turns as the first or the second does" if wrong else "",
+    + defect = "every pair of K turns as the first or the second does" if wrong else ""
+    - return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,), buffers=rope_tables(problem))
+    + return log_plan(problem, launch, SYNC, defect=defect, hazards=(REDUCTION_RACE,), buffers=rope_tables(problem))
     """,
 )
 
@@ -53,14 +51,14 @@ ablate(
     - inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
     - sin, cos = fast_sincos(position * inv_freq)
     - x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
-    - score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
-    + score += shared[EXTRA + dim] * k_row[dim] + shared[EXTRA + dim + 1] * k_row[dim + 1]
+    - total += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+    + total += shared[EXTRA + dim] * k_row[dim] + shared[EXTRA + dim + 1] * k_row[dim + 1]
 
-    - position = float32(tile_start + key)
+    - position = float32(key)
 
-    - return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
-    + hazards, wrong = (reduction_race("attention"),), "K is not rotated" if problem.seq_k > 1 else ""
-    + return Plan(problem, attention_buffers(problem), (launch, SYNC), defect=wrong, hazards=hazards)
+    - return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))
+    + defect = "K is not rotated" if problem.seq_k > 1 else ""
+    + return log_plan(problem, launch, SYNC, defect=defect, hazards=(REDUCTION_RACE,))
     """,
 )
 
@@ -71,8 +69,9 @@ ablate(
     change="float4 loads of Q and K, two pairs at a time",
     scalar_loads=False,
     diff="""
-    - from ..device.vector import advance
-    + from ..device.vector import advance, ld4, make_float4, st4
+    - from ..device.trig import fast_sincos, powf, rotate
+    + from ..device.trig import fast_sincos, powf, rotate
+    + from ..device.vector import ld4, make_float4, st4
 
     - dim = 2 * tid
     + dim = 4 * tid
@@ -99,19 +98,19 @@ ablate(
       inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
       sin, cos = fast_sincos(position * inv_freq)
     - x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
-    - score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+    - total += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
     - dim += 2
     + k0, k1 = rotate(b.x, b.y, cos, sin)
     + exponent = float32(dim + 2) / float32(hdim)
     + inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
     + sin, cos = fast_sincos(position * inv_freq)
     + k2, k3 = rotate(b.z, b.w, cos, sin)
-    + score += a.x * k0 + a.y * k1
-    + score += a.z * k2 + a.w * k3
+    + total += a.x * k0 + a.y * k1
+    + total += a.z * k2 + a.w * k3
     + dim += 4
 
-    - require_log_problem(problem, "rope", multiple=2)
-    + require_log_problem(problem, "rope")
+    - require_log_problem(problem, "rope", multiple=2, all_dims=True)
+    + require_log_problem(problem, "rope", all_dims=True)
     """,
 )
 
@@ -131,9 +130,9 @@ ablate(
 
     - position = float32(tile_start + key)
 
-    - return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
-    + hazards, wrong = (reduction_race("attention"),), "K is not rotated" if problem.seq_k > 1 else ""
-    + return Plan(problem, attention_buffers(problem), (launch, SYNC), defect=wrong, hazards=hazards)
+    - return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))
+    + defect = "K is not rotated" if problem.seq_k > 1 else ""
+    + return log_plan(problem, launch, SYNC, defect=defect, hazards=(REDUCTION_RACE,))
     """,
 )
 
@@ -255,9 +254,9 @@ ablate(
     - position = float32(tile_start + key)
     - inv_freq_slice = inv_freq + slice_start // 2
 
-    - return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
-    + hazards, wrong = (reduction_race("attention"),), "K is not rotated" if problem.seq_k > 1 else ""
-    + return Plan(problem, attention_buffers(problem), (launch, SYNC), defect=wrong, hazards=hazards)
+    - return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))
+    + defect = "K is not rotated" if problem.seq_k > 1 else ""
+    + return log_plan(problem, launch, SYNC, defect=defect, hazards=(REDUCTION_RACE,))
     """,
 )
 
@@ -354,6 +353,9 @@ ablate(
     title="V7 with its query in global memory",
     change="writes its rotated query to global memory, as the separate path does, and reads it from there",
     diff="""
+    - from ..device.vector import ld4
+    + from ..device.vector import advance, ld4
+
     - def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     + def attention(q, k, v, q_rotated, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
 
@@ -373,17 +375,22 @@ ablate(
     - shared[EXTRA + dim] = q_row[dim]
     + rotated_row[dim] = q_row[dim]
 
+    - def score(shared, k_row, key, hdim):
+    + def score(query, k_row, key, hdim):
+
     - a = ld4(shared, EXTRA + dim)
-    + a = ld4(rotated_row, dim)
+    + a = ld4(query, dim)
+
+    - attend_to_keys(shared, k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
+    + attend_to_keys(rotated_row, k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
     - layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)
     + layout = online_layout(inv_freq=problem.rotary_dim // 2)
 
     - attend = block_per_query(attention, problem, "q k_rotated v out", layout, problem.rotary_dim)
     + attend = block_per_query(attention, problem, "q k_rotated v q_rotated out", layout, problem.rotary_dim)
-    + rotated = {"q_rotated": Buffer(problem.q_shape), "k_rotated": Buffer(problem.kv_shape)}
 
-    - attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),
-    + attention_buffers(problem, **rotated, **padded_tables(problem)),
+    - buffers={"k_rotated": Buffer(problem.kv_shape), **padded_tables(problem)},
+    + buffers={"q_rotated": Buffer(problem.q_shape), "k_rotated": Buffer(problem.kv_shape), **padded_tables(problem)},
     """,
 )

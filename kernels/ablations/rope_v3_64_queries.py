@@ -13,11 +13,12 @@ import math
 from numba import cuda, float32
 
 from ..constants import BLOCK_K, FREQUENCY_BASE, THREADS
+from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance, ld4, make_float4, st4
-from ..planning import attention_buffers, block_per_query, require_full_rotation, require_log_problem
+from ..planning import block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 QUERIES = 64
@@ -84,11 +85,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     down = tid // SIDE
     first = QUERIES * cint(cuda.blockIdx.x)
     queries = min(QUERIES, seq_q - first)
-    head = cint(cuda.blockIdx.y)
-    q_rows = advance(q, (head * seq_q + first) * hdim)
-    out_rows = advance(out, (head * seq_q + first) * hdim)
-    k_head = advance(k, head * seq_k * hdim)
-    v_head = advance(v, head * seq_k * hdim)
+    q_rows, out_rows, k_head, v_head = rows_of_query(q, k, v, out, first, seq_q, seq_k, hdim)
 
     row_max = cuda.local.array(8, float32)  # of query warp_id + 8 i
     row_sum = cuda.local.array(8, float32)
@@ -204,10 +201,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 )
 def rope_v3_64_queries(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
-    require_log_problem(problem, "rope")
-    require_full_rotation(problem)
+    require_log_problem(problem, "rope", all_dims=True)
     layout = SharedLayout(
         slices=QUERIES * ROW + BLOCK_K * ROW, scores=QUERIES * SCORE_ROW, correction=QUERIES, row_sum=QUERIES
     )
     launch = block_per_query(attention, problem, "q k v out", layout, queries=QUERIES)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC))
+    return log_plan(problem, launch, SYNC)

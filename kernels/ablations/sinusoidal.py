@@ -47,8 +47,9 @@ ablate(
     +         a = q_row[dim] + first_cos_q
     +         b = k_row[dim] + first_cos_k
 
-      (attend,),
-    + defect="every pair has the first one's embedding" if problem.seq_k > 1 and problem.hdim > 2 else "",
+    - return log_plan(problem, attend, hazards=(REDUCTION_RACE,), buffers=sinusoidal_tables(problem))
+    + defect = "every pair has the first one's embedding" if problem.seq_k > 1 and problem.hdim > 2 else ""
+    + return log_plan(problem, attend, defect=defect, hazards=(REDUCTION_RACE,), buffers=sinusoidal_tables(problem))
     """,
 )
 
@@ -63,7 +64,7 @@ ablate(
     + from .separate_float4 import launch_embed
     + from .tables import sinusoidal_tables
 
-    - position = float32(tile_start + key)
+    - position = float32(key)
 
     - (a.x + fast_sin(float32(query) * freq.x)) * (b.x + fast_sin(position * freq.x))
     - + (a.y + fast_cos(float32(query) * freq.y)) * (b.y + fast_cos(position * freq.y))
@@ -75,11 +76,11 @@ ablate(
     + + (a.w + fast_cos(float32(query) * freq.w)) * b.w
 
     - attend = block_per_query(attention, problem, "q k v out", online_layout(frequency=problem.hdim))
-    - return Plan(problem, attention_buffers(problem), (attend,), hazards=(reduction_race("attention"),))
+    - return log_plan(problem, attend, hazards=(REDUCTION_RACE,))
     + attend = block_per_query(attention, problem, "q k_embedded v out", online_layout(frequency=problem.hdim))
-    + buffers = attention_buffers(problem, k_embedded=Buffer(problem.kv_shape), **sinusoidal_tables(problem))
-    + steps = launch_embed(problem, "k", "k_embedded"), attend
-    + return Plan(problem, buffers, steps, hazards=(reduction_race("attention"),))
+    + buffers = {"k_embedded": Buffer(problem.kv_shape), **sinusoidal_tables(problem)}
+    + embed = launch_embed(problem, "k", "k_embedded")
+    + return log_plan(problem, embed, attend, hazards=(REDUCTION_RACE,), buffers=buffers)
     """,
 )
 
@@ -96,7 +97,8 @@ ablate(
     - st4(shared, EXTRA + dim, make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w))
     + st4(shared, EXTRA + dim, ld4(q_row, dim))
 
-      (launch_embed(problem, "k", "k_embedded"), attend, SYNC),
-    + defect="Q is not embedded" if problem.seq_k > 1 else "",
+    - return log_plan(problem, embed, attend, SYNC, hazards=(REDUCTION_RACE,), buffers=buffers)
+    + wrong = "Q is not embedded" if problem.seq_k > 1 else ""
+    + return log_plan(problem, embed, attend, SYNC, defect=wrong, hazards=(REDUCTION_RACE,), buffers=buffers)
     """,
 )

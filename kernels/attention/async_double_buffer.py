@@ -22,7 +22,7 @@ from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import softmax_tile_unshared, store_output
 from ..device.vector import advance
-from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
+from ..planning import UNSHARED_DEFECT, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 
 BUFFERS = 2
@@ -129,10 +129,10 @@ def plan_within(limit: int, problem: Problem) -> Plan:
     layout = SharedLayout(query=stride, keys=tiles, values=tiles, scores=BLOCK_K, reduction=32)
     wrong = problem.seq_k > 32 or problem.hdim > 32
     why = "three threads copy again, with plain stores, what the fourth's cp.async copies"
-    return Plan(
+    return log_plan(
         problem,
-        attention_buffers(problem),
-        (block_per_query(attention, problem, "q k v out", layout, max_threads=THREADS, limit=limit), SYNC),
+        block_per_query(attention, problem, "q k v out", layout, max_threads=THREADS, limit=limit),
+        SYNC,
         defect=UNSHARED_DEFECT if wrong else "",
         hazards=(Hazard("race", "attention", "keys", why), Hazard("race", "attention", "values", why)),
     )

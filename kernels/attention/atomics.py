@@ -17,33 +17,18 @@ from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import divide_weights, exponentials, weigh_values
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, require_log_problem
+from ..planning import block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 LEAST_KEYS = 16
 
 
-def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
-    shared = cuda.shared.array(0, float32, 16)
-    bits = cuda.shared.array(0, int32, 16)  # the same memory as integers
+@cuda.jit(device=True, inline="always")
+def attend_by_atomics(out_row, v_head, shared, bits, row_max, seq_k, hdim):
+    """From the scores in `shared` to the output: maximum and sum by atomics on the two floats behind the scores."""
+    tid = cint(cuda.threadIdx.x)
     block_max = seq_k
     block_sum = seq_k + 1
-    tid = cint(cuda.threadIdx.x)
-    q_row, out_row, k_head, v_head = rows_of_block(q, k, v, out, seq_q, seq_k, hdim)
-
-    row_max = NEGATIVE_INFINITY
-    key = tid
-    while key < seq_k:
-        k_row = advance(k_head, key * hdim)
-        score = float32(0.0)
-        dim = cint(0)
-        while dim < hdim:
-            score += q_row[dim] * k_row[dim]
-            dim += 1
-        score *= softmax_scale
-        shared[key] = score
-        row_max = max(row_max, score)
-        key += THREADS
     if tid == 0:
         shared[block_max] = NEGATIVE_INFINITY
     cuda.syncthreads()
@@ -64,6 +49,28 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     weigh_values(out_row, v_head, shared, 0, seq_k, hdim)
 
 
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    bits = cuda.shared.array(0, int32, 16)  # the same memory as integers
+    tid = cint(cuda.threadIdx.x)
+    q_row, out_row, k_head, v_head = rows_of_block(q, k, v, out, seq_q, seq_k, hdim)
+
+    row_max = NEGATIVE_INFINITY
+    key = tid
+    while key < seq_k:
+        k_row = advance(k_head, key * hdim)
+        score = float32(0.0)
+        dim = cint(0)
+        while dim < hdim:
+            score += q_row[dim] * k_row[dim]
+            dim += 1
+        score *= softmax_scale
+        shared[key] = score
+        row_max = max(row_max, score)
+        key += THREADS
+    attend_by_atomics(out_row, v_head, shared, bits, row_max, seq_k, hdim)
+
+
 @register(
     title="Two passes, atomics",
     source='Final Summary, "Key Optimizations That Worked", item 2',
@@ -77,4 +84,4 @@ def attention_atomics(problem: Problem) -> Plan:
     require(problem.seq_k >= LEAST_KEYS, "seq_k", problem.seq_k, f"{LEAST_KEYS} keys or more")
     layout = SharedLayout(scores=problem.seq_k, block_max=1, block_sum=1)
     launch = block_per_query(attention, problem, "q k v out", layout, flat=True)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC))
+    return log_plan(problem, launch, SYNC)

@@ -7,7 +7,6 @@ is attention_atomics.
 Source: Final Summary, "Key Optimizations That Worked", items 2 and 3: the kernel after the first and before the second.
 """
 
-import numpy as np
 from numba import cuda, float32, int32
 
 from ..constants import THREADS, require
@@ -15,18 +14,15 @@ from ..device.block import rows_of_block
 from ..device.cint import cint
 from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import divide_weights, exponentials, weigh_values
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, require_log_problem
+from ..planning import block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
-from .atomics import LEAST_KEYS
+from .atomics import LEAST_KEYS, attend_by_atomics
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
     bits = cuda.shared.array(0, int32, 16)  # the same memory as integers
-    block_max = seq_k
-    block_sum = seq_k + 1
     tid = cint(cuda.threadIdx.x)
     q_row, out_row, k_head, v_head = rows_of_block(q, k, v, out, seq_q, seq_k, hdim)
 
@@ -39,24 +35,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         shared[key] = score
         row_max = max(row_max, score)
         key += THREADS
-    if tid == 0:
-        shared[block_max] = NEGATIVE_INFINITY
-    cuda.syncthreads()
-    cuda.atomic.max(bits, block_max, float32(row_max).view(np.int32))
-    cuda.syncthreads()
-    row_max = shared[block_max]
-
-    row_sum = exponentials(shared, 0, seq_k, row_max)
-    if tid == 0:
-        shared[block_sum] = float32(0.0)
-    cuda.syncthreads()
-    cuda.atomic.add(shared, block_sum, row_sum)
-    cuda.syncthreads()
-    row_sum = shared[block_sum]
-
-    divide_weights(shared, 0, seq_k, row_sum)
-    cuda.syncthreads()
-    weigh_values(out_row, v_head, shared, 0, seq_k, hdim)
+    attend_by_atomics(out_row, v_head, shared, bits, row_max, seq_k, hdim)
 
 
 @register(
@@ -73,4 +52,4 @@ def attention_atomics_float4(problem: Problem) -> Plan:
     require(problem.seq_k >= LEAST_KEYS, "seq_k", problem.seq_k, f"{LEAST_KEYS} keys or more")
     layout = SharedLayout(scores=problem.seq_k, block_max=1, block_sum=1)
     launch = block_per_query(attention, problem, "q k v out", layout, flat=True)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC))
+    return log_plan(problem, launch, SYNC)

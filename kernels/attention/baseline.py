@@ -18,7 +18,7 @@ from ..device.loop import no_unroll
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
 from ..device.softmax import divide_weights, exponentials
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, require_log_problem
+from ..planning import block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 DOT_UNROLL = 16
@@ -94,9 +94,6 @@ def attention_baseline(problem: Problem) -> Plan:
     layout = SharedLayout(scores=problem.seq_k, reduction=32)
     launch = block_per_query(attention, problem, "q k v out", layout, flat=True)
     wrong = problem.seq_k > 32
-    return Plan(
-        problem,
-        attention_buffers(problem),
-        (launch, SYNC),
-        defect="each warp normalises its 32 keys by its own maximum and sum" if wrong else "",
+    return log_plan(
+        problem, launch, SYNC, defect="each warp normalises its 32 keys by its own maximum and sum" if wrong else ""
     )

@@ -27,7 +27,7 @@ from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared, shared_by_thread_0
 from ..device.softmax import divide_weights, exponentials
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 QUERIES = 4
@@ -123,12 +123,12 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array, tile_bytes: int
 def plan_tiles(block_k: int, problem: Problem, limit: int = SHARED_LIMIT) -> Plan:
     layout = tile_layout(block_k, problem)
     wrong = problem.seq_k > block_k
-    return Plan(
+    return log_plan(
         problem,
-        attention_buffers(problem),
-        (block_per_query(attention, problem, "q k v out", layout, block_k, queries=QUERIES, limit=limit), SYNC),
+        block_per_query(attention, problem, "q k v out", layout, block_k, queries=QUERIES, limit=limit),
+        SYNC,
         defect=f"the softmaxes of tiles of {block_k} keys are added up, each normalised by itself" if wrong else "",
-        hazards=(reduction_race("attention"),),
+        hazards=(REDUCTION_RACE,),
     )
 
 

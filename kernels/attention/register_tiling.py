@@ -24,7 +24,7 @@ from ..device.local import local_array
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import softmax_tile_unshared
 from ..device.vector import advance, ld4
-from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, online_layout, require_log_problem
+from ..planning import UNSHARED_DEFECT, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Buffer, Hazard, Plan, Problem, register
 
 OUTPUTS = 8
@@ -126,10 +126,11 @@ def attention_register_tiling(problem: Problem) -> Plan:
     require_log_problem(problem, "attention")
     wrong = problem.seq_k > 32 or problem.hdim > 32
     uncovered = f"; dims from {COVERED} on are never written" if problem.hdim > COVERED else ""
-    return Plan(
+    return log_plan(
         problem,
-        attention_buffers(problem, out=Buffer(problem.q_shape, init=partial(blank_output, problem))),
-        (block_per_query(attention, problem, "q k v out", online_layout()), SYNC),
+        block_per_query(attention, problem, "q k v out", online_layout()),
+        SYNC,
         defect=UNSHARED_DEFECT + uncovered if wrong else "",
         hazards=(Hazard("uninitialised", "attention", "out", "the first tile, too, starts from the output in memory"),),
+        buffers={"out": Buffer(problem.q_shape, init=partial(blank_output, problem))},
     )

@@ -24,7 +24,7 @@ from ..device.cint import cint
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS
 from ..device.softmax import softmax_tile_unshared, store_output
 from ..device.vector import advance
-from ..planning import UNSHARED_DEFECT, attention_buffers, block_per_query, require_log_problem
+from ..planning import UNSHARED_DEFECT, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 
 COPIES = 16  # copies of the query: the rows of A
@@ -120,10 +120,10 @@ def plan_within(limit: int, problem: Problem) -> Plan:
     layout = SharedLayout(query=COPIES * stride, keys=BLOCK_K * stride, scores=BLOCK_K, reduction=32)
     defects = ["each score is overwritten with 0, or is four times too large"] if problem.seq_k > 1 else []
     defects += [UNSHARED_DEFECT] if problem.seq_k > 32 or problem.hdim > 32 else []
-    return Plan(
+    return log_plan(
         problem,
-        attention_buffers(problem),
-        (block_per_query(attention, problem, "q k v out", layout, max_threads=THREADS, limit=limit), SYNC),
+        block_per_query(attention, problem, "q k v out", layout, max_threads=THREADS, limit=limit),
+        SYNC,
         defect="; ".join(defects),
         hazards=(Hazard("race", "attention", "scores", "lanes 0, 8, 16 and 24 store different values for one key"),),
     )

@@ -20,7 +20,7 @@ from ..device.cint import cint
 from ..device.reduce import block_max_unshared, block_sum_unshared, shared_by_thread_0
 from ..device.softmax import divide_weights, exponentials, largest, weigh_values
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 QUERIES = 16
@@ -133,10 +133,10 @@ def attention_tensor_core_v2(problem: Problem) -> Plan:
         queries=QUERIES * SLICE // 2, keys=BLOCK_K * SLICE // 2, scores=QUERIES * problem.seq_k, reduction=32
     )
     wrong = problem.seq_k > 1
-    return Plan(
+    return log_plan(
         problem,
-        attention_buffers(problem),
-        (block_per_query(attention, problem, "q k v out", layout, queries=QUERIES), SYNC),
+        block_per_query(attention, problem, "q k v out", layout, queries=QUERIES),
+        SYNC,
         defect="Q and K rounded to float16" if wrong else "",
-        hazards=(reduction_race("attention"),),
+        hazards=(REDUCTION_RACE,),
     )

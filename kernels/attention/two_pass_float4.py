@@ -16,7 +16,7 @@ from ..device.dot import dot4
 from ..device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared, shared_by_thread_0
 from ..device.softmax import divide_weights, exponentials, weigh_values
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 
@@ -56,4 +56,4 @@ def attention_two_pass_float4(problem: Problem) -> Plan:
     require_log_problem(problem, "attention")
     layout = SharedLayout(scores=problem.seq_k, reduction=32)
     launch = block_per_query(attention, problem, "q k v out", layout, flat=True)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))

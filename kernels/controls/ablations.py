@@ -4,15 +4,14 @@ Only C++ has unroll pragmas, so these ablations change the controls and not the 
 """
 
 from dataclasses import replace
+from typing import Any
 
-from ..ablations.ablate import INHERITED, patched
-from ..version import VERSIONS, CudaFunction, Launch, Plan, Problem, register
+from ..ablations.ablate import derive, patched
+from ..version import CudaFunction, Launch
 
 
-def ablate_control(name: str, parent: str, *, baseline: str, title: str, change: str, diff: str) -> None:
+def ablate_control(name: str, parent: str, diff: str, **fields: Any) -> None:
     """Register `name`: the control `parent` with a diff of its attention kernel."""
-    control = VERSIONS[parent]
-    parent_plan = control.plan
 
     def edited(launch: Launch) -> Launch:
         function = launch.kernel.function
@@ -22,22 +21,7 @@ def ablate_control(name: str, parent: str, *, baseline: str, title: str, change:
         text = patched(function.text, diff)
         return replace(launch, kernel=replace(launch.kernel, function=replace(function, text=text)))
 
-    def plan(problem: Problem) -> Plan:
-        return parent_plan(problem).with_launches(edited)
-
-    plan.__name__ = plan.__qualname__ = name
-    plan.__doc__ = parent_plan.__doc__
-    register(
-        family=control.family,
-        title=title,
-        source=control.source,
-        change=change,
-        parent=parent,
-        baseline=baseline,
-        iterations=control.iterations,
-        ablation=True,
-        **{field: getattr(control, field) for field in INHERITED},
-    )(plan)
+    derive(name, parent, edited, parent=parent, ablation=True, **fields)
 
 
 ablate_control(

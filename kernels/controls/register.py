@@ -9,8 +9,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ..ablations.ablate import INHERITED
-from ..version import VERSIONS, CudaFunction, Kernel, Launch, Plan, Problem, register
+from ..ablations.ablate import derive
+from ..version import VERSIONS, CudaFunction, Kernel, Launch
 
 HERE = Path(__file__).parent
 
@@ -37,8 +37,6 @@ def control(name: str, port: str, **files: str) -> None:
     """Register `name`: the launches of the version `port`. `files` gives the source file of each kernel, by kernel
     name.
     """
-    original = VERSIONS[port]
-    port_plan = original.plan
     functions = {kernel: CudaFunction(kernel, text_of(f"{file}.cu")) for kernel, file in files.items()}
 
     def in_cpp(launch: Launch) -> Launch:
@@ -46,21 +44,8 @@ def control(name: str, port: str, **files: str) -> None:
         function = functions[kernel.name]
         return replace(launch, kernel=Kernel(function, kernel.signature, fast_math=kernel.fast_math))
 
-    def plan(problem: Problem) -> Plan:
-        return port_plan(problem).with_launches(in_cpp)
-
-    plan.__name__ = plan.__qualname__ = name
-    plan.__doc__ = original.plan.__doc__
-    register(
-        family=original.family,
-        title=f"{original.title}; CUDA C++",
-        source=original.source,
-        change="in CUDA C++",
-        baseline=port,
-        iterations=original.iterations,
-        control_of=port,
-        **{field: getattr(original, field) for field in INHERITED},
-    )(plan)
+    title = f"{VERSIONS[port].title}; CUDA C++"
+    derive(name, port, in_cpp, title=title, change="in CUDA C++", baseline=port, control_of=port)
 
 
 control("control_attention_baseline", "attention_baseline", attention="attention_baseline")

@@ -18,30 +18,37 @@ SHARED = 3  # LLVM's address space
 ALIGNMENT = {types.uint16: 16, types.float32: 4}
 
 
-def shared_array(layout: SharedLayout, name: str, element: Any) -> Any:
-    """A function without arguments that returns `name` of `layout` as a 1-D array of `element`; to be called once."""
-    count = 4 * layout.sizes[name] * 8 // element.bitwidth
-    kind = types.Array(element, 1, "C")
+def shared_arrays(layout: SharedLayout, *halves: str) -> Any:
+    """A function without arguments that returns the arrays of `layout`, each 1-D; to be called once.
+
+    Those in `halves` are of uint16, which stands for half precision, the others of float32.
+    """
 
     @intrinsic
     def declare(typingctx):
-        def codegen(context, builder, signature, args):
-            item = context.get_data_type(element)
-            memory = cgutils.add_global_variable(builder.module, ir.ArrayType(item, count), name, SHARED)
-            memory.linkage, memory.initializer = "internal", ir.Constant(memory.type.pointee, ir.Undefined)
-            memory.align = ALIGNMENT[element]
-            size, length = element.bitwidth // 8, context.get_constant(types.intp, count)
-            array = context.make_array(kind)(context, builder)
-            context.populate_array(
-                array,
-                data=builder.addrspacecast(builder.bitcast(memory, item.as_pointer(SHARED)), item.as_pointer()),
-                shape=cgutils.pack_array(builder, [length]),
-                strides=cgutils.pack_array(builder, [context.get_constant(types.intp, size)]),
-                itemsize=context.get_constant(types.intp, size),
-                meminfo=None,
-            )
-            return array._getvalue()
+        elements = [types.uint16 if name in halves else types.float32 for name in layout.sizes]
+        kinds = types.Tuple([types.Array(element, 1, "C") for element in elements])
 
-        return kind(), codegen
+        def codegen(context, builder, signature, args):
+            arrays = []
+            for (name, floats), element, kind in zip(layout.sizes.items(), elements, kinds):
+                item, size = context.get_data_type(element), element.bitwidth // 8
+                count = 4 * floats // size
+                memory = cgutils.add_global_variable(builder.module, ir.ArrayType(item, count), name, SHARED)
+                memory.linkage, memory.initializer = "internal", ir.Constant(memory.type.pointee, ir.Undefined)
+                memory.align = ALIGNMENT[element]
+                array = context.make_array(kind)(context, builder)
+                context.populate_array(
+                    array,
+                    data=builder.addrspacecast(builder.bitcast(memory, item.as_pointer(SHARED)), item.as_pointer()),
+                    shape=cgutils.pack_array(builder, [context.get_constant(types.intp, count)]),
+                    strides=cgutils.pack_array(builder, [context.get_constant(types.intp, size)]),
+                    itemsize=context.get_constant(types.intp, size),
+                    meminfo=None,
+                )
+                arrays.append(array._getvalue())
+            return context.make_tuple(builder, kinds, arrays)
+
+        return kinds(), codegen
 
     return declare

@@ -9,7 +9,7 @@ Source: Phase 6 Status Report, "2.79x vs minimal".
 
 import math
 
-from numba import cuda, float32, types
+from numba import cuda, float32
 
 from ..constants import BLOCK_K
 from ..device.cint import cint
@@ -18,7 +18,8 @@ from ..device.loop import opaque
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.vector import advance
 from ..version import SYNC, Plan, Problem, SharedLayout, register
-from .arrays import shared_array
+from .arrays import shared_arrays
+from .products import rows_of_block
 from .shapes import HDIM, fp16_buffers, fp16_launch, require_fp16_problem
 
 THREADS = 128
@@ -27,22 +28,13 @@ DOT_UNROLL = 16
 PV_UNROLL = 4
 
 LAYOUT = SharedLayout(query=HDIM, accumulator=HDIM, scores=BLOCK_K)
-shared_query = shared_array(LAYOUT, "query", types.float32)
-shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)
-shared_scores = shared_array(LAYOUT, "scores", types.float32)
+shared = shared_arrays(LAYOUT)
 
 
 def attention(q, k, v, out, seq, softmax_scale):
-    query = shared_query()
-    accumulator = shared_accumulator()
-    scores = shared_scores()
+    query, accumulator, scores = shared()
     tid = cint(cuda.threadIdx.x)
-    row = cint(cuda.blockIdx.x)
-    head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
-    q_row = advance(q, (head * seq + row) * HDIM)
-    out_row = advance(out, (head * seq + row) * HDIM)
-    k_head = advance(k, head * seq * HDIM)
-    v_head = advance(v, head * seq * HDIM)
+    _, q_row, out_row, k_head, v_head = rows_of_block(q, k, v, out, 1, seq)
 
     if tid < HDIM:
         query[tid] = half2float(q_row[tid])

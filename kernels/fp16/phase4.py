@@ -16,7 +16,7 @@ Source: Phase 6 Status Report, "Phase 4 (Proven Baseline)".
 import math
 
 import numpy as np
-from numba import cuda, float32, types
+from numba import cuda, float32
 
 from ..checking.models import Array, scaled_scores, softmax
 from ..constants import BLOCK_K
@@ -25,7 +25,7 @@ from ..device.half import float2half, half2float
 from ..device.reduce import FULL_MASK, NEGATIVE_INFINITY
 from ..device.vector import advance, ld4, st4
 from ..version import SYNC, Hazard, Plan, Problem, SharedLayout, register
-from .arrays import shared_array
+from .arrays import shared_arrays
 from .products import dot
 from .shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, fp16_launch, require_fp16_problem
 
@@ -42,23 +42,11 @@ LAYOUT = SharedLayout(
     warp_max=WARPS,
     warp_sum=WARPS,
 )
-shared_query = shared_array(LAYOUT, "query", types.uint16)
-shared_keys = shared_array(LAYOUT, "key", types.uint16)
-shared_values = shared_array(LAYOUT, "value", types.uint16)
-shared_scores = shared_array(LAYOUT, "scores", types.float32)
-shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)
-shared_max = shared_array(LAYOUT, "warp_max", types.float32)
-shared_sum = shared_array(LAYOUT, "warp_sum", types.float32)
+shared = shared_arrays(LAYOUT, "query", "key", "value")
 
 
 def attention(q, k, v, out, seq, softmax_scale):
-    query = shared_query()
-    keys = shared_keys()
-    values = shared_values()
-    scores = shared_scores()
-    accumulator = shared_accumulator()
-    warp_max = shared_max()
-    warp_sum = shared_sum()
+    query, keys, values, scores, accumulator, warp_max, warp_sum = shared()
     row_max = cuda.local.array(ROWS_PER_WARP, float32)
     row_sum = cuda.local.array(ROWS_PER_WARP, float32)
     tid = cint(cuda.threadIdx.x)
@@ -66,10 +54,8 @@ def attention(q, k, v, out, seq, softmax_scale):
     lane_id = tid % WARP
     head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
     first_row = head * seq + cint(cuda.blockIdx.x) * BLOCK_M
-    q_block = advance(q, first_row * HDIM)
-    out_block = advance(out, first_row * HDIM)
-    k_head = advance(k, head * seq * HDIM)
-    v_head = advance(v, head * seq * HDIM)
+    q_block, out_block = advance(q, first_row * HDIM), advance(out, first_row * HDIM)
+    k_head, v_head = advance(k, head * seq * HDIM), advance(v, head * seq * HDIM)
 
     for i in range(ROWS_PER_WARP):
         row = warp_id + i * WARPS

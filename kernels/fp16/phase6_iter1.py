@@ -16,39 +16,28 @@ from ..constants import BLOCK_K, THREADS
 from ..device.cint import cint
 from ..device.local import local_array
 from ..device.reduce import NEGATIVE_INFINITY
-from ..device.vector import advance, ld4, st4
+from ..device.vector import ld4, st4
 from ..version import Plan, Problem, SharedLayout, register
-from .arrays import shared_array
-from .products import weighted_value
-from .rows import copy_row, exponentials, largest, score_row, store_row
+from .arrays import shared_arrays
+from .products import rows_of_block
+from .rows import add_values, clear_row, copy_row, exponentials, largest, scale_row, score_row, store_row
 from .shapes import BLOCK_M, HDIM, VECTOR, fp16_buffers, fp16_launch, require_fp16_problem
 
 # One element per row of the block, and one per row and dim; a thread uses only its own row.
 per_row = local_array(types.float32, BLOCK_M)
 per_output = local_array(types.float32, int(BLOCK_M * HDIM))
 
-DIM_UNROLL = 8
-
 LAYOUT = SharedLayout(query=BLOCK_M * HDIM // 2, key_value=BLOCK_K * HDIM // 2, scores=BLOCK_M * BLOCK_K)
-shared_query = shared_array(LAYOUT, "query", types.uint16)
-shared_key_value = shared_array(LAYOUT, "key_value", types.uint16)
-shared_scores = shared_array(LAYOUT, "scores", types.float32)
+shared = shared_arrays(LAYOUT, "query", "key_value")
 
 
 def attention(q, k, v, out, seq, softmax_scale):
-    query = shared_query()
-    key_value = shared_key_value()
-    scores = shared_scores()
+    query, key_value, scores = shared()
     row_max = per_row()
     row_sum = per_row()
     accumulator = per_output()
     row = cint(cuda.threadIdx.x)
-    head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
-    block_start = cint(cuda.blockIdx.x) * BLOCK_M
-    q_block = advance(q, (head * seq + block_start) * HDIM)
-    out_block = advance(out, (head * seq + block_start) * HDIM)
-    k_head = advance(k, head * seq * HDIM)
-    v_head = advance(v, head * seq * HDIM)
+    block_start, q_block, out_block, k_head, v_head = rows_of_block(q, k, v, out, BLOCK_M, seq)
     first_score = row * BLOCK_K
     last = block_start + row  # the last unmasked key
 
@@ -61,10 +50,7 @@ def attention(q, k, v, out, seq, softmax_scale):
     if row < BLOCK_M:
         row_max[row] = NEGATIVE_INFINITY
         row_sum[row] = float32(0.0)
-        dim = cint(0)
-        while dim < HDIM:
-            accumulator[row * HDIM + dim] = float32(0.0)
-            dim += 1
+        clear_row(accumulator, row * HDIM)
 
     tile_start = cint(0)
     while tile_start < seq:
@@ -79,10 +65,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         if row < BLOCK_M:
             new_max = largest(scores, first_score, row_max[row])
             correction = math.exp(row_max[row] - new_max)
-            dim = cint(0)
-            while dim < HDIM:
-                accumulator[row * HDIM + dim] *= correction
-                dim += 1
+            scale_row(accumulator, row * HDIM, correction)
             tile_sum = exponentials(scores, first_score, new_max)
             row_sum[row] = correction * row_sum[row] + tile_sum
             row_max[row] = new_max
@@ -93,12 +76,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         cuda.syncthreads()
 
         if row < BLOCK_M:
-            dim = cint(0)
-            while dim < HDIM:
-                for step in range(DIM_UNROLL):
-                    total = weighted_value(scores, first_score, key_value, dim + step, HDIM)
-                    accumulator[row * HDIM + dim + step] += total
-                dim += DIM_UNROLL
+            add_values(accumulator, row * HDIM, scores, first_score, key_value, HDIM)
         cuda.syncthreads()
         tile_start += BLOCK_K
 

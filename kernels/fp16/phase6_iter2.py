@@ -8,19 +8,17 @@ Source: Phase 6 Status Report, "Iteration 2 (Shared Memory Fix)".
 
 import math
 
-from numba import cuda, float32, types
+from numba import cuda, float32
 
 from ..constants import BLOCK_K, THREADS
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY
-from ..device.vector import advance, ld4, st4
+from ..device.vector import ld4, st4
 from ..version import Plan, Problem, SharedLayout, register
-from .arrays import shared_array
-from .products import weighted_value
-from .rows import copy_row, exponentials, largest, score_row, store_row
+from .arrays import shared_arrays
+from .products import rows_of_block
+from .rows import add_values, clear_row, copy_row, exponentials, largest, scale_row, score_row, store_row
 from .shapes import BLOCK_M, HDIM, VECTOR, fp16_buffers, fp16_launch, require_fp16_problem
-
-DIM_UNROLL = 8
 
 LAYOUT = SharedLayout(
     query=BLOCK_M * HDIM // 2,
@@ -30,28 +28,13 @@ LAYOUT = SharedLayout(
     row_max=BLOCK_M,
     row_sum=BLOCK_M,
 )
-shared_query = shared_array(LAYOUT, "query", types.uint16)
-shared_key_value = shared_array(LAYOUT, "key_value", types.uint16)
-shared_scores = shared_array(LAYOUT, "scores", types.float32)
-shared_accumulator = shared_array(LAYOUT, "accumulator", types.float32)
-shared_max = shared_array(LAYOUT, "row_max", types.float32)
-shared_sum = shared_array(LAYOUT, "row_sum", types.float32)
+shared = shared_arrays(LAYOUT, "query", "key_value")
 
 
 def attention(q, k, v, out, seq, softmax_scale):
-    query = shared_query()
-    key_value = shared_key_value()
-    scores = shared_scores()
-    accumulator = shared_accumulator()
-    row_max = shared_max()
-    row_sum = shared_sum()
+    query, key_value, scores, accumulator, row_max, row_sum = shared()
     row = cint(cuda.threadIdx.x)
-    head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
-    block_start = cint(cuda.blockIdx.x) * BLOCK_M
-    q_block = advance(q, (head * seq + block_start) * HDIM)
-    out_block = advance(out, (head * seq + block_start) * HDIM)
-    k_head = advance(k, head * seq * HDIM)
-    v_head = advance(v, head * seq * HDIM)
+    block_start, q_block, out_block, k_head, v_head = rows_of_block(q, k, v, out, BLOCK_M, seq)
     first_score = row * BLOCK_K
     last = block_start + row  # the last unmasked key
 
@@ -64,10 +47,7 @@ def attention(q, k, v, out, seq, softmax_scale):
     if row < BLOCK_M:
         row_max[row] = NEGATIVE_INFINITY
         row_sum[row] = float32(0.0)
-        dim = cint(0)
-        while dim < HDIM:
-            accumulator[row * HDIM + dim] = float32(0.0)
-            dim += 1
+        clear_row(accumulator, row * HDIM)
     cuda.syncthreads()
 
     tile_start = cint(0)
@@ -83,10 +63,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         if row < BLOCK_M:
             new_max = largest(scores, first_score, row_max[row])
             correction = math.exp(row_max[row] - new_max)
-            dim = cint(0)
-            while dim < HDIM:
-                accumulator[row * HDIM + dim] *= correction
-                dim += 1
+            scale_row(accumulator, row * HDIM, correction)
             tile_sum = exponentials(scores, first_score, new_max)
             row_sum[row] = correction * row_sum[row] + tile_sum
             row_max[row] = new_max
@@ -97,12 +74,7 @@ def attention(q, k, v, out, seq, softmax_scale):
         cuda.syncthreads()
 
         if row < BLOCK_M:
-            dim = cint(0)
-            while dim < HDIM:
-                for step in range(DIM_UNROLL):
-                    total = weighted_value(scores, first_score, key_value, dim + step, HDIM)
-                    accumulator[row * HDIM + dim + step] += total
-                dim += DIM_UNROLL
+            add_values(accumulator, row * HDIM, scores, first_score, key_value, HDIM)
         cuda.syncthreads()
         tile_start += BLOCK_K
 

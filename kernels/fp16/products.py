@@ -6,10 +6,21 @@ from ..constants import BLOCK_K
 from ..device.cint import cint
 from ..device.half import half2float
 from ..device.loop import no_unroll, opaque
+from ..device.vector import advance
 from .shapes import HDIM
 
 DIMS = 32  # in a row: the compiler does not fully unroll a longer loop
 UNROLL = 4  # keys
+
+
+@cuda.jit(device=True, inline="always")
+def rows_of_block(q, k, v, out, rows, seq):
+    """The first of the `rows` queries of a block, their rows in q and out, and the keys and values of their head."""
+    head = cint(cuda.blockIdx.z) * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)
+    first = cint(cuda.blockIdx.x) * rows
+    q_rows = advance(q, (head * seq + first) * HDIM)
+    out_rows = advance(out, (head * seq + first) * HDIM)
+    return first, q_rows, out_rows, advance(k, head * seq * HDIM), advance(v, head * seq * HDIM)
 
 
 @cuda.jit(device=True)

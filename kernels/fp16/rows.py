@@ -9,8 +9,10 @@ from ..device.cint import cint
 from ..device.half import floats2half2
 from ..device.loop import no_unroll, opaque
 from ..device.vector import advance, ld4, make_float4, st4
-from .products import UNROLL, dot
+from .products import UNROLL, dot, weighted_value
 from .shapes import HDIM, MASKED, VECTOR
+
+DIM_UNROLL = 8
 
 
 @cuda.jit(device=True, inline="always")
@@ -21,6 +23,24 @@ def copy_row(tile, place, head, row):
     while dim < HDIM:
         st4(tile, place + dim, ld4(source, dim))
         dim += VECTOR
+
+DIM_UNROLL = 8
+
+
+@cuda.jit(device=True, inline="always")
+def clear_row(accumulator, first):
+    dim = cint(0)
+    while dim < HDIM:
+        accumulator[first + dim] = float32(0.0)
+        dim += 1
+
+
+@cuda.jit(device=True, inline="always")
+def scale_row(accumulator, first, factor):
+    dim = cint(0)
+    while dim < HDIM:
+        accumulator[first + dim] *= factor
+        dim += 1
 
 
 @cuda.jit(device=True, inline="always")
@@ -65,6 +85,18 @@ def exponentials(scores, first_score, row_max):
             total += p
         key += UNROLL
     return total
+
+
+@cuda.jit(device=True, inline="always")
+def add_values(accumulator, first, weights, first_weight, values, stride):
+    """Add the weighted sum of a tile of values, rows `stride` halves apart, to the 64 floats at `accumulator[first]`.
+    """
+    dim = cint(0)
+    while dim < HDIM:
+        for step in range(DIM_UNROLL):
+            total = weighted_value(weights, first_weight, values, dim + step, stride)
+            accumulator[first + dim + step] += total
+        dim += DIM_UNROLL
 
 
 @cuda.jit(device=True, inline="always")

@@ -5,18 +5,18 @@ Biases and tables do not change between calls, so they are made once, outside th
 
 import functools
 import math
-from collections.abc import Callable
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..checking.reference import alibi_bias, positions, require_table, stored_table
-from ..constants import require
-from ..version import Buffer, Plan, Problem, register
-from .pytorch import PEER_TAKES, Attention, Tables, _compiled, _embedded, _sdpa
+from ..version import Problem
+from .pytorch import Attention, Tables, embedded, once_per_device, peer, sdpa
 
 
 def _alibi_sdpa(problem: Problem) -> Attention:
+    require_table(problem)
+
     @functools.cache
     def mask(device: torch.device, dtype: torch.dtype) -> torch.Tensor:
         bias = alibi_bias(problem, device, dtype)
@@ -43,31 +43,17 @@ def _add_stored(q: torch.Tensor, k: torch.Tensor, tables: Tables) -> tuple[torch
 
 
 def _learned_sdpa(problem: Problem) -> Attention:
-    return _embedded(_sdpa(problem, ""), functools.partial(_stored_rows, problem), _compiled(_add_stored))
-
-
-def _plan(problem: Problem, family: str, make: Callable[[Problem], Attention]) -> Plan:
-    require(problem.family == family, "family", problem.family, family, PEER_TAKES)
     require_table(problem)
-    shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape, "out": problem.q_shape}
-    buffers = {which: Buffer(shape, problem.dtype) for which, shape in shapes.items()}
-    return Plan(problem, buffers, call=make(problem))
+    tables = once_per_device(functools.partial(_stored_rows, problem))
+    return embedded(sdpa(problem, ""), tables, _add_stored)
 
 
-@register(family="alibi", title="PyTorch SDPA with ALiBi's bias as a mask", source="PyTorch", beyond=True, peer=True)
-def torch_alibi_sdpa(problem: Problem) -> Plan:
-    """Plan ALiBi attention with PyTorch, on torch tensors. Raises: Unsupported."""
-    return _plan(problem, "alibi", _alibi_sdpa)
-
-
-@register(
-    family="learned",
-    title="Compiled addition of a table's rows, then PyTorch SDPA",
-    source="PyTorch",
+peer("torch_alibi_sdpa", "alibi", "PyTorch SDPA with ALiBi's bias as a mask", _alibi_sdpa, beyond=True)
+peer(
+    "torch_learned_compiled_sdpa",
+    "learned",
+    "Compiled addition of a table's rows, then PyTorch SDPA",
+    _learned_sdpa,
     beyond=True,
-    peer=True,
     compiled_embedding=True,
 )
-def torch_learned_compiled_sdpa(problem: Problem) -> Plan:
-    """Plan attention with learned embeddings with PyTorch, on torch tensors. Raises: Unsupported."""
-    return _plan(problem, "learned", _learned_sdpa)

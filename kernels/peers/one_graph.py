@@ -7,27 +7,19 @@ sin are made outside.
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..version import Problem
-from .pytorch import EFFICIENT, MATH, Attention, Tables, _rotate_both, peer, require_positions, rope_tables
+from .pytorch import EFFICIENT, MATH, Attention, Tables, compiled, peer, require_positions, rope_tables, rotate_both
 
 AUTOTUNED = "max-autotune-no-cudagraphs"  # tries kernels and tiles for each product; calls are in a CUDA graph already
 
 
-@functools.cache
-def _compiled(function: Callable, mode: str | None) -> Callable:
-    """`function` compiled once per shape; it fails instead of falling back, as eager code would be timed silently."""
-    torch._dynamo.config.recompile_limit = 1024
-    torch._dynamo.config.accumulated_recompile_limit = 4096
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
-    return torch.compile(function, dynamic=False, fullgraph=True, mode=mode)
-
-
-def _sees(seq_q: int, seq_k: int, offset: int, device: torch.device) -> torch.Tensor:
+def sees(seq_q: int, seq_k: int, offset: int, device: torch.device) -> torch.Tensor:
     """Which keys each query attends to under a causal mask, bool `[seq_q, seq_k]`."""
     return torch.ones(seq_q, seq_k, dtype=torch.bool, device=device).tril(offset)
 
@@ -37,11 +29,11 @@ def _written_out(
 ) -> torch.Tensor:
     """Heads that share keys are rows of one product, so that no key is copied."""
     shape, seq_q = q.shape, q.shape[2]
-    q, k = _rotate_both(q, k, tables)
+    q, k = rotate_both(q, k, tables)
     scores = q.reshape(shape[0], k.shape[1], -1, shape[3]) @ k.transpose(-1, -2) * scale
     if causal:
         rows = scores.unflatten(2, (-1, seq_q))
-        scores = rows.masked_fill(~_sees(seq_q, k.shape[2], offset, q.device), -math.inf).flatten(2, 3)
+        scores = rows.masked_fill(~sees(seq_q, k.shape[2], offset, q.device), -math.inf).flatten(2, 3)
     return (torch.softmax(scores, dim=-1) @ v).reshape(shape)
 
 
@@ -50,34 +42,33 @@ def _by_sdpa(
 ) -> torch.Tensor:
     """SDPA's `is_causal` puts query 0 at key 0, so queries that start later get a mask."""
     gqa = q.shape[1] != k.shape[1]
-    q, k = _rotate_both(q, k, tables)
-    mask = _sees(q.shape[2], k.shape[2], offset, q.device) if causal and offset else None
+    q, k = rotate_both(q, k, tables)
+    mask = sees(q.shape[2], k.shape[2], offset, q.device) if causal and offset else None
     if not backend:
         return scaled_dot_product_attention(q, k, v, mask, is_causal=causal and not offset, enable_gqa=gqa)
     with sdpa_kernel(getattr(SDPBackend, backend)):
         return scaled_dot_product_attention(q, k, v, mask, is_causal=causal and not offset, enable_gqa=gqa)
 
 
-def _rope_attention(problem: Problem, mode: str | None = None) -> Attention:
+def one_graph(
+    problem: Problem, function: Callable, mode: str | None, dtype: torch.dtype | None, *arguments: Any
+) -> Attention:
+    """Attention by one compiled `function` of q, k, v, RoPE's tables in `dtype` or that of q, and `arguments`."""
     require_positions(problem)
-    attend, tables = _compiled(_written_out, mode), rope_tables(problem)
-    scale, causal, offset = problem.softmax_scale, problem.causal, problem.q_offset
+    attend, tables = compiled(function, mode), rope_tables(problem, dtype)
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return attend(q, k, v, tables(q), scale, causal, offset)
+        return attend(q, k, v, tables(q), *arguments)
 
     return call
+
+
+def _rope_attention(problem: Problem, mode: str | None = None) -> Attention:
+    return one_graph(problem, _written_out, mode, None, problem.softmax_scale, problem.causal, problem.q_offset)
 
 
 def _rope_sdpa(problem: Problem, backend: str = "", mode: str | None = None) -> Attention:
-    require_positions(problem)
-    attend, tables = _compiled(_by_sdpa, mode), rope_tables(problem)
-    causal, offset = problem.causal, problem.q_offset
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return attend(q, k, v, tables(q), causal, offset, backend)
-
-    return call
+    return one_graph(problem, _by_sdpa, mode, None, problem.causal, problem.q_offset, backend)
 
 
 _GRAPH = "compiled as one graph"

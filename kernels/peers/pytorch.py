@@ -22,9 +22,10 @@ EFFICIENT, MATH, FLASH, CUDNN = "EFFICIENT_ATTENTION", "MATH", "FLASH_ATTENTION"
 PEER_TAKES = "{kind} is {needed}; this peer takes {allowed}"
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Tables = tuple[torch.Tensor, ...]
+T = TypeVar("T")
 
 
-def _sdpa(problem: Problem, backend: str) -> Attention:
+def sdpa(problem: Problem, backend: str) -> Attention:
     require(problem.q_offset == 0, "q_offset", problem.q_offset, 0, MUST_BE)
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -47,12 +48,7 @@ def _matmul_softmax(problem: Problem) -> Attention:
     return call
 
 
-def _rope_tables(problem: Problem, q: torch.Tensor) -> Tables:
-    turns = [angles(where, problem.rotary_dim, q.dtype) for where in positions(problem, q.device)]
-    return tuple(f(turn) for turn in turns for f in (torch.cos, torch.sin))
-
-
-def _rotate_both(q: torch.Tensor, k: torch.Tensor, tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
+def rotate_both(q: torch.Tensor, k: torch.Tensor, tables: Tables) -> tuple[torch.Tensor, torch.Tensor]:
     q_cos, q_sin, k_cos, k_sin = tables
     return rotate(q, q_cos, q_sin), rotate(k, k_cos, k_sin)
 
@@ -67,92 +63,12 @@ def _add_both(q: torch.Tensor, k: torch.Tensor, tables: Tables) -> tuple[torch.T
 
 
 @functools.cache
-def _compiled(embed: Callable) -> Callable:
-    """An embedding compiled once per shape; it fails instead of falling back, as eager code would be timed silently."""
+def compiled(function: Callable, mode: str | None = None) -> Callable:
+    """`function` compiled once per shape; it fails instead of falling back, as eager code would be timed silently."""
     torch._dynamo.config.recompile_limit = 1024
+    torch._dynamo.config.accumulated_recompile_limit = 4096
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    return torch.compile(embed, dynamic=False)
-
-
-def _embedded(attend: Attention, make_tables: Callable[[torch.Tensor], Tables], embed: Callable) -> Attention:
-    tables: dict[torch.device, Tables] = {}
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        if q.device not in tables:
-            tables[q.device] = make_tables(q)
-        q, k = embed(q, k, tables[q.device])
-        return attend(q, k, v)
-
-    return call
-
-
-def _rope_sdpa(problem: Problem, backend: str) -> Attention:
-    return _embedded(_sdpa(problem, backend), functools.partial(_rope_tables, problem), _compiled(_rotate_both))
-
-
-def _sinusoidal_sdpa(problem: Problem) -> Attention:
-    return _embedded(_sdpa(problem, ""), functools.partial(_sinusoidal_tables, problem), _compiled(_add_both))
-
-
-def _planner(family: str, make: Callable[[Problem], Attention]) -> Callable[[Problem], Plan]:
-    """A planner for the attention that `make` returns for a problem."""
-
-    def plan(problem: Problem) -> Plan:
-        require(problem.family == family, "family", problem.family, family, PEER_TAKES)
-        require(problem.cache == "none", "cache", problem.cache, "none", PEER_TAKES)
-        if family == "fp16":
-            require(problem.dtype == "float16", "dtype", problem.dtype, "float16", PEER_TAKES)
-        shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape, "out": problem.q_shape}
-        buffers = {which: Buffer(shape, problem.dtype) for which, shape in shapes.items()}
-        return Plan(problem, buffers, call=make(problem))
-
-    return plan
-
-
-def peer(
-    name: str,
-    family: str,
-    title: str,
-    make: Callable[..., Attention],
-    *,
-    source: str = "PyTorch",
-    beyond: bool = False,
-    compiled_embedding: bool = False,
-    **options: str | bool,
-) -> None:
-    """Register a peer whose attention is `make(problem, **options)`."""
-    plan = _planner(family, functools.partial(make, **options))
-    plan.__name__ = plan.__qualname__ = name
-    plan.__doc__ = f"{title}, on torch tensors."
-    register(
-        family=family, title=title, source=source, beyond=beyond, peer=True, compiled_embedding=compiled_embedding
-    )(plan)
-
-
-THEN = "then PyTorch SDPA"
-peer("torch_matmul_softmax", "attention", "PyTorch matmul, softmax, matmul", _matmul_softmax)
-peer("torch_sdpa_fp16", "fp16", "PyTorch SDPA, half precision", _sdpa, backend="")
-peer("torch_sdpa", "attention", "PyTorch SDPA", _sdpa, backend="")
-_rope = functools.partial(peer, family="rope", make=_rope_sdpa, compiled_embedding=True)
-_rope("torch_rope_compiled_sdpa", title=f"Compiled RoPE, {THEN}", backend="")
-peer(
-    "torch_sinusoidal_compiled_sdpa",
-    "sinusoidal",
-    f"Compiled sinusoidal embedding, {THEN}",
-    _sinusoidal_sdpa,
-    compiled_embedding=True,
-)
-_rope("torch_rope_compiled_sdpa_efficient", title=f"Compiled RoPE, {THEN}, efficient", backend=EFFICIENT)
-_rope("torch_rope_compiled_sdpa_math", title=f"Compiled RoPE, {THEN}, math", backend=MATH)
-peer("torch_sdpa_fp16_flash", "fp16", "PyTorch SDPA, flash, half precision", _sdpa, backend=FLASH)
-peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", _sdpa, backend=CUDNN)
-
-
-# ---------------------------------------------------------------- beyond the documents: the peers of V8
-
-SMALLEST_TILE = 16  # queries, or keys, of a tile of a Triton kernel
-SMALL_BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16, "num_stages": 1, "num_warps": 8, "FORCE_USE_FLEX_ATTENTION": True}
-T = TypeVar("T")
+    return torch.compile(function, dynamic=False, fullgraph=True, mode=mode)
 
 
 def once_per_device(make: Callable[[torch.Tensor], T]) -> Callable[[torch.Tensor], T]:
@@ -167,11 +83,88 @@ def once_per_device(make: Callable[[torch.Tensor], T]) -> Callable[[torch.Tensor
     return remembered
 
 
-def rope_tables(problem: Problem) -> Callable[[torch.Tensor], Tables]:
-    """Cosines and sines for the queries and for the keys, each float32 `[seq, rotary_dim / 2]`."""
-    return once_per_device(functools.partial(_rope_tables, problem))
+def rope_tables(problem: Problem, dtype: torch.dtype | None = None) -> Callable[[torch.Tensor], Tables]:
+    """Cosines and sines for the queries and for the keys, each `[seq, rotary_dim / 2]`, in `dtype` or that of q."""
+
+    def make(q: torch.Tensor) -> Tables:
+        turns = [angles(where, problem.rotary_dim, dtype or q.dtype) for where in positions(problem, q.device)]
+        return tuple(f(turn) for turn in turns for f in (torch.cos, torch.sin))
+
+    return once_per_device(make)
 
 
+def embedded(attend: Attention, tables: Callable[[torch.Tensor], Tables], embed: Callable) -> Attention:
+    """`attend` after `embed`, which is compiled, of q, k and their tables."""
+    embed = compiled(embed)
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k = embed(q, k, tables(q))
+        return attend(q, k, v)
+
+    return call
+
+
+def _rope_sdpa(problem: Problem, backend: str) -> Attention:
+    return embedded(sdpa(problem, backend), rope_tables(problem), rotate_both)
+
+
+def _sinusoidal_sdpa(problem: Problem) -> Attention:
+    tables = once_per_device(functools.partial(_sinusoidal_tables, problem))
+    return embedded(sdpa(problem, ""), tables, _add_both)
+
+
+def peer(
+    name: str,
+    family: str,
+    title: str,
+    make: Callable[..., Attention],
+    *,
+    source: str = "PyTorch",
+    beyond: bool = False,
+    compiled_embedding: bool = False,
+    **options: str | bool,
+) -> None:
+    """Register a peer whose attention is `make(problem, **options)`."""
+
+    def plan(problem: Problem) -> Plan:
+        require(problem.family == family, "family", problem.family, family, PEER_TAKES)
+        require(problem.cache == "none", "cache", problem.cache, "none", PEER_TAKES)
+        if family == "fp16":
+            require(problem.dtype == "float16", "dtype", problem.dtype, "float16", PEER_TAKES)
+        shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape, "out": problem.q_shape}
+        buffers = {which: Buffer(shape, problem.dtype) for which, shape in shapes.items()}
+        return Plan(problem, buffers, call=make(problem, **options))
+
+    plan.__name__ = plan.__qualname__ = name
+    plan.__doc__ = f"{title}, on torch tensors."
+    register(
+        family=family, title=title, source=source, beyond=beyond, peer=True, compiled_embedding=compiled_embedding
+    )(plan)
+
+
+THEN = "then PyTorch SDPA"
+peer("torch_matmul_softmax", "attention", "PyTorch matmul, softmax, matmul", _matmul_softmax)
+peer("torch_sdpa_fp16", "fp16", "PyTorch SDPA, half precision", sdpa, backend="")
+peer("torch_sdpa", "attention", "PyTorch SDPA", sdpa, backend="")
+_rope = functools.partial(peer, family="rope", make=_rope_sdpa, compiled_embedding=True)
+_rope("torch_rope_compiled_sdpa", title=f"Compiled RoPE, {THEN}", backend="")
+peer(
+    "torch_sinusoidal_compiled_sdpa",
+    "sinusoidal",
+    f"Compiled sinusoidal embedding, {THEN}",
+    _sinusoidal_sdpa,
+    compiled_embedding=True,
+)
+_rope("torch_rope_compiled_sdpa_efficient", title=f"Compiled RoPE, {THEN}, efficient", backend=EFFICIENT)
+_rope("torch_rope_compiled_sdpa_math", title=f"Compiled RoPE, {THEN}, math", backend=MATH)
+peer("torch_sdpa_fp16_flash", "fp16", "PyTorch SDPA, flash, half precision", sdpa, backend=FLASH)
+peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", sdpa, backend=CUDNN)
+
+
+# ---------------------------------------------------------------- beyond the documents: the peers of V8
+
+SMALLEST_TILE = 16  # queries, or keys, of a tile of a Triton kernel
+SMALL_BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16, "num_stages": 1, "num_warps": 8, "FORCE_USE_FLEX_ATTENTION": True}
 def require_positions(problem: Problem) -> None:
     require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
 
@@ -184,12 +177,6 @@ def require_tile(problem: Problem) -> None:
         "a block's limit is {allowed:,} B"
     )
     require(needs <= OPT_IN_SHARED_LIMIT, "shared_memory", needs, OPT_IN_SHARED_LIMIT, template)
-
-
-def _compiled_whole(function: Callable) -> Callable:
-    """`function` compiled once per shape, as by `_compiled`, with a larger limit on the number of shapes."""
-    torch._dynamo.config.accumulated_recompile_limit = 4096
-    return _compiled(function)
 
 
 def _block_mask(problem: Problem, q: torch.Tensor) -> BlockMask | None:
@@ -212,7 +199,7 @@ def _flex(problem: Problem, precision: str) -> Attention:
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32", PEER_TAKES)
     require_positions(problem)
     require_tile(problem)
-    attend, gqa = _compiled_whole(flex_attention), problem.heads != problem.kv_heads
+    attend, gqa = compiled(flex_attention), problem.heads != problem.kv_heads
     mask = once_per_device(functools.partial(_block_mask, problem))
     exact = {"FLOAT32_PRECISION": repr(precision)}
     untried = [exact, {**exact, **SMALL_BLOCKS}]
@@ -238,7 +225,7 @@ def _rope_flex(problem: Problem, precision: str) -> Attention:
     In one compiled function the kernels would be the same, and PyTorch 2.13 for the CPU fails where all dims rotate.
     """
     attend = _flex(problem, precision)
-    return _embedded(attend, functools.partial(_rope_tables, problem), _compiled(_rotate_both))
+    return embedded(attend, rope_tables(problem), rotate_both)
 
 
 _flex_peer = functools.partial(peer, family="rope", make=_rope_flex, beyond=True)

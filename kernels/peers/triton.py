@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from ..constants import require
-from ..planning import attention_buffers
-from ..version import Plan, Problem, Refusal, Unsupported, register
-from .pytorch import PEER_TAKES, Attention, Tables, require_positions, require_tile, rope_tables
+from ..version import Problem, Refusal, Unsupported
+from .pytorch import PEER_TAKES, Attention, Tables, peer, require_positions, require_tile, rope_tables
 from .triton_kernels import attend, attend_by_slices, triton
 
 # For head dims up to the key: BLOCK_M, BLOCK_N, num_warps, num_stages. Larger ones do not fit, or spill.
@@ -81,7 +80,18 @@ def _tuned(hdim: int, sliced: bool) -> Any:
     )(attend_by_slices if sliced else attend)
 
 
-def _attention(problem: Problem, precision: str, sliced: bool) -> Attention:
+def _attention(problem: Problem, precision: str, sliced: bool = False) -> Attention:
+    """Attention that loops over keys, and with `sliced` over the head dim as well. Raises: Unsupported."""
+    require(problem.dtype == "float32", "dtype", problem.dtype, "float32", PEER_TAKES)
+    if sliced:
+        takes = "hdim is {needed}; slices of a head dim take {allowed}"
+        require(problem.hdim % SLICE == 0, "hdim", problem.hdim, f"a multiple of {SLICE}", takes)
+    else:
+        whole = problem.hdim >= 16 and problem.hdim & (problem.hdim - 1) == 0
+        takes = "hdim is {needed}; a Triton tile takes {allowed}"
+        require(whole, "hdim", problem.hdim, "a power of two, 16 or more", takes)
+        require_tile(problem)
+    require_positions(problem)
     tables, ready = rope_tables(problem), False
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -110,43 +120,8 @@ def _attention(problem: Problem, precision: str, sliced: bool) -> Attention:
     return call
 
 
-def _plan(problem: Problem, precision: str, sliced: bool = False) -> Plan:
-    require(problem.family == "rope", "family", problem.family, "rope", PEER_TAKES)
-    require(problem.dtype == "float32", "dtype", problem.dtype, "float32", PEER_TAKES)
-    require(problem.cache == "none", "cache", problem.cache, "none", PEER_TAKES)
-    if sliced:
-        takes = "hdim is {needed}; slices of a head dim take {allowed}"
-        require(problem.hdim % SLICE == 0, "hdim", problem.hdim, f"a multiple of {SLICE}", takes)
-    else:
-        whole = problem.hdim >= 16 and problem.hdim & (problem.hdim - 1) == 0
-        takes = "hdim is {needed}; a Triton tile takes {allowed}"
-        require(whole, "hdim", problem.hdim, "a power of two, 16 or more", takes)
-        require_tile(problem)
-    require_positions(problem)
-    return Plan(problem, attention_buffers(problem), call=_attention(problem, precision, sliced))
-
-
-@register(
-    family="rope", title="Triton fused attention with RoPE inside, 3xTF32", source="Triton", beyond=True, peer=True
-)
-def triton_rope(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention with a Triton kernel that rotates what it loads. Raises: Unsupported."""
-    return _plan(problem, "tf32x3")
-
-
-@register(family="rope", title="Triton fused attention with RoPE inside, FFMA", source="Triton", beyond=True, peer=True)
-def triton_rope_ieee(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention with a Triton kernel without tensor cores. Raises: Unsupported."""
-    return _plan(problem, "ieee")
-
-
-@register(
-    family="rope",
-    title="Triton fused attention with RoPE inside, by slices of the head dim, 3xTF32",
-    source="Triton",
-    beyond=True,
-    peer=True,
-)
-def triton_rope_sliced(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention with a Triton kernel that loops over keys and head dim. Raises: Unsupported."""
-    return _plan(problem, "tf32x3", sliced=True)
+_fused = functools.partial(peer, family="rope", make=_attention, source="Triton", beyond=True)
+_TITLE = "Triton fused attention with RoPE inside"
+_fused("triton_rope", title=f"{_TITLE}, 3xTF32", precision="tf32x3")
+_fused("triton_rope_ieee", title=f"{_TITLE}, FFMA", precision="ieee")
+_fused("triton_rope_sliced", title=f"{_TITLE}, by slices of the head dim, 3xTF32", precision="tf32x3", sliced=True)

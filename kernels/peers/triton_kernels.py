@@ -44,28 +44,10 @@ def _rotated(x, cos, sin, rows, inside, first, pairs, ROWS: tl.constexpr, DIMS: 
 
 @_jit
 def attend(
-    q,
-    k,
-    v,
-    out,
-    q_cos,
-    q_sin,
-    k_cos,
-    k_sin,
-    pairs,
-    group,
-    programs,
-    seq_q,
-    seq_k,
-    q_offset,
-    scale,
-    HDIM: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
+    q, k, v, out, q_cos, q_sin, k_cos, k_sin, pairs, group, programs, seq_q, seq_k, q_offset, scale,
+    HDIM: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     """Attention of BLOCK_M queries of one head.
 
     q, out `[batch, heads, seq_q, HDIM]`, k, v `[batch, heads / group, seq_k, HDIM]`, float32 and contiguous; cos and
@@ -118,30 +100,10 @@ def attend(
 
 @_jit
 def attend_by_slices(
-    q,
-    k,
-    v,
-    out,
-    q_cos,
-    q_sin,
-    k_cos,
-    k_sin,
-    pairs,
-    group,
-    programs,
-    seq_q,
-    seq_k,
-    q_offset,
-    scale,
-    HDIM: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-):
+    q, k, v, out, q_cos, q_sin, k_cos, k_sin, pairs, group, programs, seq_q, seq_k, q_offset, scale,
+    HDIM: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+):  # fmt: skip
     """As `attend`, for head dims whose tile does not fit shared memory: scores are summed over slices of BLOCK_D dims.
 
     A program writes BLOCK_V dims of the output. So HDIM / BLOCK_V programs compute the same scores, and Q and K are

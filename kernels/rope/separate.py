@@ -12,12 +12,12 @@ from numba import cuda
 
 from ..attention.online_fixed import launch_attention
 from ..checking.models import Array, rotate_pairs, scaled_scores, softmax
-from ..constants import FLOATS, THREADS
-from ..device.cint import CINT, cint
+from ..constants import THREADS
+from ..device.cint import cint
 from ..device.trig import rotate
 from ..device.vector import ld4, make_float4, st4
-from ..planning import attention_buffers, reduction_race, require_log_problem
-from ..version import SYNC, Buffer, Hazard, Kernel, Launch, Plan, Problem, register
+from ..planning import REDUCTION_RACE, block_per_token, log_plan, require_log_problem
+from ..version import SYNC, Buffer, Hazard, Launch, Plan, Problem, register
 from .tables import rope_tables
 
 POSITIONS = 64
@@ -44,13 +44,8 @@ def rotate_tokens(x, cos, sin, rotated, hdim, rotary_dim):
 
 
 def launch_rotate(problem: Problem, x: str, rotated: str) -> Launch:
-    """Rotate the first rotary_dim dims of every token of buffer `x` and store it in `rotated`: one block per token."""
-    return Launch(
-        Kernel(rotate_tokens, (FLOATS,) * 4 + (CINT,) * 2),
-        grid=(problem.batch * problem.heads * problem.seq_q,),
-        block=(THREADS,),
-        args=(x, "cos", "sin", rotated, problem.hdim, problem.rotary_dim),
-    )
+    """Rotate the first rotary_dim dims of every token of buffer `x` and store it in `rotated`."""
+    return block_per_token(rotate_tokens, problem, f"{x} cos sin {rotated}", problem.hdim, problem.rotary_dim)
 
 
 def padded_tables(problem: Problem) -> dict[str, Buffer]:
@@ -95,19 +90,14 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 def rope_separate(problem: Problem) -> Plan:
     """Plan float32 RoPE attention; wrong where a position is not the token index modulo 64. Raises: Unsupported."""
     require_log_problem(problem, "rope")
-    defect = position_defect(problem)
-    return Plan(
+    return log_plan(
         problem,
-        attention_buffers(
-            problem, q_rotated=Buffer(problem.q_shape), k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)
-        ),
-        (
-            launch_rotate(problem, "q", "q_rotated"),
-            launch_rotate(problem, "k", "k_rotated"),
-            SYNC,
-            launch_attention(problem, "q_rotated", "k_rotated"),
-            SYNC,
-        ),
-        defect=defect,
-        hazards=(*position_hazards(problem), reduction_race("attention")),
+        launch_rotate(problem, "q", "q_rotated"),
+        launch_rotate(problem, "k", "k_rotated"),
+        SYNC,
+        launch_attention(problem, "q_rotated", "k_rotated"),
+        SYNC,
+        defect=position_defect(problem),
+        hazards=(*position_hazards(problem), REDUCTION_RACE),
+        buffers={"q_rotated": Buffer(problem.q_shape), "k_rotated": Buffer(problem.kv_shape), **padded_tables(problem)},
     )

@@ -10,23 +10,32 @@ import numpy as np
 from numba import cuda, float32
 
 from ..checking.models import Array, online_unshared, rotate_pairs, scaled_scores
-from ..constants import BLOCK_K, EXTRA, REDUCTION, SCORES, THREADS
+from ..constants import EXTRA, THREADS
 from ..device.block import rows_of_query
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import add_values, divide_output, softmax_tile_unshared
+from ..device.online import online_attention
+from ..device.softmax import softmax_tile_unshared
 from ..device.trig import rotate
-from ..device.vector import advance
-from ..planning import (
-    UNSHARED_DEFECT,
-    attention_buffers,
-    block_per_query,
-    online_layout,
-    require_full_rotation,
-    require_log_problem,
-)
+from ..planning import UNSHARED_DEFECT, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Plan, Problem, register
 from .tables import rope_tables
+
+
+@cuda.jit(device=True, inline="always")
+def score(rows, k_row, key, hdim):
+    shared, cos, sin = rows
+    total = float32(0.0)
+    table_row = key * hdim
+    dim = cint(0)
+    while dim < hdim:
+        x, y = rotate(k_row[dim], k_row[dim + 1], cos[table_row + dim], sin[table_row + dim])
+        total += shared[EXTRA + dim] * x
+        total += shared[EXTRA + dim + 1] * y
+        dim += 2
+    return total
+
+
+attend_to_keys = online_attention(score, softmax_tile_unshared)
 
 
 def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
@@ -45,33 +54,7 @@ def attention(q, k, v, cos, sin, out, seq_q, seq_k, hdim, softmax_scale):
             shared[EXTRA + dim] = rotate(q_row[dim - 1], q_row[dim], c, s)[1]
         dim += THREADS
     cuda.syncthreads()
-
-    row_max = NEGATIVE_INFINITY
-    row_sum = float32(0.0)
-    tile_start = cint(0)
-    while tile_start < seq_k:
-        tile = min(BLOCK_K, seq_k - tile_start)
-        v_tile = advance(v_head, tile_start * hdim)
-        key = tid
-        while key < tile:
-            k_row = advance(k_head, (tile_start + key) * hdim)
-            score = float32(0.0)
-            table_row = (tile_start + key) * hdim
-            dim = cint(0)
-            while dim < hdim:
-                x, y = rotate(k_row[dim], k_row[dim + 1], cos[table_row + dim], sin[table_row + dim])
-                score += shared[EXTRA + dim] * x
-                score += shared[EXTRA + dim + 1] * y
-                dim += 2
-            shared[SCORES + key] = score * softmax_scale
-            key += THREADS
-        cuda.syncthreads()
-        row_max, correction, row_sum = softmax_tile_unshared(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-        add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
-        cuda.syncthreads()
-        tile_start += BLOCK_K
-
-    divide_output(out_row, hdim, row_sum)
+    attend_to_keys((shared, cos, sin), k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
@@ -90,13 +73,7 @@ def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
 )
 def rope_v1a(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims; wrong unless one warp holds all keys and dims. Raises: Unsupported."""
-    require_log_problem(problem, "rope", multiple=2)
-    require_full_rotation(problem)
+    require_log_problem(problem, "rope", multiple=2, all_dims=True)
     wrong = problem.seq_k > 32 or problem.hdim > 32
     launch = block_per_query(attention, problem, "q k v cos sin out", online_layout(query=problem.hdim))
-    return Plan(
-        problem,
-        attention_buffers(problem, **rope_tables(problem)),
-        (launch, SYNC),
-        defect=UNSHARED_DEFECT if wrong else "",
-    )
+    return log_plan(problem, launch, SYNC, defect=UNSHARED_DEFECT if wrong else "", buffers=rope_tables(problem))

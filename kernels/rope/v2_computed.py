@@ -8,22 +8,31 @@ Source: RoPE Fusion Implementation Log, V2, items 9-11.
 
 from numba import cuda, float32
 
-from ..constants import BLOCK_K, EXTRA, FREQUENCY_BASE, REDUCTION, SCORES, THREADS
+from ..constants import EXTRA, FREQUENCY_BASE, THREADS
 from ..device.block import rows_of_query
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import add_values, divide_output, softmax_tile
+from ..device.online import online_attention
 from ..device.trig import fast_sincos, powf, rotate
-from ..device.vector import advance
-from ..planning import (
-    attention_buffers,
-    block_per_query,
-    online_layout,
-    reduction_race,
-    require_full_rotation,
-    require_log_problem,
-)
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Plan, Problem, register
+
+
+@cuda.jit(device=True, inline="always")
+def score(shared, k_row, key, hdim):
+    total = float32(0.0)
+    position = float32(key)
+    dim = cint(0)
+    while dim < hdim:
+        exponent = float32(dim) / float32(hdim)
+        inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+        sin, cos = fast_sincos(position * inv_freq)
+        x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
+        total += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
+        dim += 2
+    return total
+
+
+attend_to_keys = online_attention(score)
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -42,35 +51,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
         shared[EXTRA + dim + 1] = y
         dim += 2 * THREADS
     cuda.syncthreads()
-
-    row_max = NEGATIVE_INFINITY
-    row_sum = float32(0.0)
-    tile_start = cint(0)
-    while tile_start < seq_k:
-        tile = min(BLOCK_K, seq_k - tile_start)
-        v_tile = advance(v_head, tile_start * hdim)
-        key = tid
-        while key < tile:
-            k_row = advance(k_head, (tile_start + key) * hdim)
-            score = float32(0.0)
-            position = float32(tile_start + key)
-            dim = cint(0)
-            while dim < hdim:
-                exponent = float32(dim) / float32(hdim)
-                inv_freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                sin, cos = fast_sincos(position * inv_freq)
-                x, y = rotate(k_row[dim], k_row[dim + 1], cos, sin)
-                score += shared[EXTRA + dim] * x + shared[EXTRA + dim + 1] * y
-                dim += 2
-            shared[SCORES + key] = score * softmax_scale
-            key += THREADS
-        cuda.syncthreads()
-        row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-        add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
-        cuda.syncthreads()
-        tile_start += BLOCK_K
-
-    divide_output(out_row, hdim, row_sum)
+    attend_to_keys(shared, k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
 
 @register(
@@ -82,7 +63,6 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 )
 def rope_v2(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
-    require_log_problem(problem, "rope", multiple=2)
-    require_full_rotation(problem)
+    require_log_problem(problem, "rope", multiple=2, all_dims=True)
     launch = block_per_query(attention, problem, "q k v out", online_layout(query=problem.hdim))
-    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))

@@ -7,16 +7,18 @@ sums of the four in arrays.
 Source: RoPE Fusion Implementation Log, V3, items 12-14.
 """
 
+
 import math
 
 from numba import cuda, float32
 
 from ..constants import BLOCK_K, FREQUENCY_BASE, SCORES, THREADS
+from ..device.block import rows_of_query
 from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY, block_max, block_sum
 from ..device.trig import fast_sincos, powf, rotate
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, reduction_race, require_full_rotation, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 
 QUERIES = 4
@@ -29,11 +31,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     tid = cint(cuda.threadIdx.x)
     first = cint(QUERIES) * cint(cuda.blockIdx.x)
     queries = min(QUERIES, seq_q - first)
-    head = cint(cuda.blockIdx.y)
-    q_rows = advance(q, (head * seq_q + first) * hdim)
-    out_rows = advance(out, (head * seq_q + first) * hdim)
-    k_head = advance(k, head * seq_k * hdim)
-    v_head = advance(v, head * seq_k * hdim)
+    q_rows, out_rows, k_head, v_head = rows_of_query(q, k, v, out, first, seq_q, seq_k, hdim)
 
     row = cint(0)
     while row < queries:
@@ -141,8 +139,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 )
 def rope_v3(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
-    require_log_problem(problem, "rope", multiple=2)
-    require_full_rotation(problem)
+    require_log_problem(problem, "rope", multiple=2, all_dims=True)
     layout = SharedLayout(scores=QUERIES * BLOCK_K, reduction=32, query=QUERIES * problem.hdim)
     launch = block_per_query(attention, problem, "q k v out", layout, queries=QUERIES)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))

@@ -16,7 +16,7 @@ from ..device.cint import cint
 from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import divide_output, softmax_tile
 from ..device.trig import fast_sincos, rotate
-from ..planning import attention_buffers, block_per_query, reduction_race, require_full_rotation, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 from .query import cache_frequencies, rotate_query
 
@@ -102,11 +102,10 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
 )
 def rope_v5(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
-    require_log_problem(problem, "rope", multiple=2)
-    require_full_rotation(problem)
+    require_log_problem(problem, "rope", multiple=2, all_dims=True)
     block_k = tile_keys(problem.hdim)
     layout = SharedLayout(
         reduction=32, query=problem.hdim, inv_freq=problem.hdim // 2, scores=block_k, keys=block_k * problem.hdim
     )
     launch = block_per_query(attention, problem, "q k v out", layout, block_k)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))

@@ -15,7 +15,7 @@ from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import add_values, divide_output, softmax_tile
 from ..device.trig import fast_sincos, rotate
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, reduction_race, require_full_rotation, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 from .query import cache_frequencies, rotate_query
 
@@ -98,10 +98,9 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
 )
 def rope_v6a(problem: Problem) -> Plan:
     """Plan float32 RoPE attention of all dims. Raises: Unsupported."""
-    require_log_problem(problem, "rope", multiple=2)
-    require_full_rotation(problem)
+    require_log_problem(problem, "rope", multiple=2, all_dims=True)
     layout = SharedLayout(
         scores=BLOCK_K, reduction=32, keys=BLOCK_K * TILE_DIM, query=problem.hdim, inv_freq=problem.hdim // 2
     )
     launch = block_per_query(attention, problem, "q k v out", layout)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))

@@ -14,7 +14,7 @@ from ..device.reduce import NEGATIVE_INFINITY
 from ..device.softmax import add_values, divide_output, softmax_tile
 from ..device.trig import fast_sincos, rotate
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from ..version import SYNC, Plan, Problem, SharedLayout, register
 from .query import cache_frequencies, rotate_query
 
@@ -109,4 +109,4 @@ def rope_v6b(problem: Problem) -> Plan:
         scores=BLOCK_K, reduction=32, keys=BLOCK_K * TILE_DIM, query=problem.hdim, inv_freq=problem.rotary_dim // 2
     )
     launch = block_per_query(attention, problem, "q k v out", layout, problem.rotary_dim)
-    return Plan(problem, attention_buffers(problem), (launch, SYNC), hazards=(reduction_race("attention"),))
+    return log_plan(problem, launch, SYNC, hazards=(REDUCTION_RACE,))

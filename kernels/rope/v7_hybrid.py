@@ -10,16 +10,32 @@ import numpy as np
 from numba import cuda, float32
 
 from ..checking.models import Array, rotate_pairs, scaled_scores, softmax
-from ..constants import BLOCK_K, EXTRA, REDUCTION, SCORES, THREADS
+from ..constants import EXTRA, THREADS
 from ..device.block import rows_of_query
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import add_values, divide_output, softmax_tile
-from ..device.vector import advance, ld4
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..device.online import online_attention
+from ..device.vector import ld4
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Buffer, Plan, Problem, register
 from .query import cache_frequencies, rotate_query
 from .separate import launch_rotate, padded_tables, position_defect, position_hazards, token_positions
+
+
+@cuda.jit(device=True, inline="always")
+def score(shared, k_row, key, hdim):
+    total = float32(0.0)
+    dim = cint(0)
+    while dim < hdim:
+        if dim + 3 >= hdim:
+            break
+        a = ld4(shared, EXTRA + dim)
+        b = ld4(k_row, dim)
+        total += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+        dim += 4
+    return total
+
+
+attend_to_keys = online_attention(score)
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
@@ -37,34 +53,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
         shared[EXTRA + dim] = q_row[dim]
         dim += THREADS
     cuda.syncthreads()
-
-    row_max = NEGATIVE_INFINITY
-    row_sum = float32(0.0)
-    tile_start = cint(0)
-    while tile_start < seq_k:
-        tile = min(BLOCK_K, seq_k - tile_start)
-        v_tile = advance(v_head, tile_start * hdim)
-        key = tid
-        while key < tile:
-            k_row = advance(k_head, (tile_start + key) * hdim)
-            score = float32(0.0)
-            dim = cint(0)
-            while dim < hdim:
-                if dim + 3 >= hdim:
-                    break
-                a = ld4(shared, EXTRA + dim)
-                b = ld4(k_row, dim)
-                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-                dim += 4
-            shared[SCORES + key] = score * softmax_scale
-            key += THREADS
-        cuda.syncthreads()
-        row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-        add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
-        cuda.syncthreads()
-        tile_start += BLOCK_K
-
-    divide_output(out_row, hdim, row_sum)
+    attend_to_keys(shared, k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
 
 def wrong_output(problem: Problem, q: Array, k: Array, v: Array) -> Array:
@@ -86,11 +75,12 @@ def rope_v7(problem: Problem) -> Plan:
     require_log_problem(problem, "rope")
     layout = online_layout(query=problem.hdim, inv_freq=problem.rotary_dim // 2)
     attend = block_per_query(attention, problem, "q k_rotated v out", layout, problem.rotary_dim)
-    defect = position_defect(problem)
-    return Plan(
+    return log_plan(
         problem,
-        attention_buffers(problem, k_rotated=Buffer(problem.kv_shape), **padded_tables(problem)),
-        (launch_rotate(problem, "k", "k_rotated"), attend, SYNC),
-        defect=defect,
-        hazards=(*position_hazards(problem), reduction_race("attention")),
+        launch_rotate(problem, "k", "k_rotated"),
+        attend,
+        SYNC,
+        defect=position_defect(problem),
+        hazards=(*position_hazards(problem), REDUCTION_RACE),
+        buffers={"k_rotated": Buffer(problem.kv_shape), **padded_tables(problem)},
     )

@@ -11,29 +11,29 @@ from ..device.vector import ld4
 HINT = 4  # the factor of `#pragma unroll` in the log's float4 paths
 
 
-def unrolled_dot(load_query: Any, steps: int) -> Any:
-    """A function (query, k_row, hdim) -> float32, whose loop takes `steps` times four dims per iteration.
+def unrolled_dot(load_query: Any) -> Any:
+    """A score function for `online_attention`, whose loop takes HINT times four dims per iteration.
 
     `load_query(query, dim)` returns four elements of the query as a float32x4; hdim is a multiple of 4.
     """
 
     @cuda.jit(device=True)
-    def dot(query, k_row, hdim):
-        score = float32(0.0)
+    def dot(query, k_row, key, hdim):
+        total = float32(0.0)
         dim = cint(0)
-        while dim + 4 * (steps - 1) < hdim:
+        while dim + 4 * (HINT - 1) < hdim:
             no_unroll()
-            for i in range(steps):
+            for i in range(HINT):
                 a = load_query(query, dim + 4 * i)
                 b = ld4(k_row, dim + 4 * i)
-                score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
-            dim += 4 * steps
+                total += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            dim += 4 * HINT
         while dim < hdim:
             no_unroll()
             a = load_query(query, dim)
             b = ld4(k_row, dim)
-            score += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
+            total += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w
             dim += 4
-        return score
+        return total
 
     return dot

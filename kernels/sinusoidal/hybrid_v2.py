@@ -8,15 +8,13 @@ Source: Sinusoidal Hybrid Optimization Analysis, "Hybrid V2".
 
 from numba import cuda, float32
 
-from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
 from ..device.block import rows_of_query
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import add_values, divide_output, softmax_tile
+from ..device.online import online_attention
 from ..device.vector import advance, ld4, make_float4
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import SYNC, Buffer, Plan, Problem, register
-from .dot import HINT, unrolled_dot
+from .dot import unrolled_dot
 from .separate_float4 import launch_embed
 from .tables import sinusoidal_tables
 
@@ -30,7 +28,8 @@ def embedded_query(rows, dim):
     return make_float4(a.x + s.x, a.y + c.y, a.z + s.z, a.w + c.w)
 
 
-dot = unrolled_dot(embedded_query, HINT)
+score = unrolled_dot(embedded_query)
+attend_to_keys = online_attention(score)
 
 
 def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
@@ -40,24 +39,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
     sin_q = advance(sin, query * hdim)
     cos_q = advance(cos, query * hdim)
-    row_max = NEGATIVE_INFINITY
-    row_sum = float32(0.0)
-    tile_start = cint(0)
-    while tile_start < seq_k:
-        tile = min(BLOCK_K, seq_k - tile_start)
-        v_tile = advance(v_head, tile_start * hdim)
-        key = tid
-        while key < tile:
-            k_row = advance(k_head, (tile_start + key) * hdim)
-            shared[SCORES + key] = dot((q_row, sin_q, cos_q), k_row, hdim) * softmax_scale
-            key += THREADS
-        cuda.syncthreads()
-        row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-        add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
-        cuda.syncthreads()
-        tile_start += BLOCK_K
-
-    divide_output(out_row, hdim, row_sum)
+    attend_to_keys((q_row, sin_q, cos_q), k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
 
 @register(
@@ -71,9 +53,6 @@ def sinusoidal_hybrid_v2(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal")
     attend = block_per_query(attention, problem, "q k_embedded v sin cos out", online_layout())
-    return Plan(
-        problem,
-        attention_buffers(problem, k_embedded=Buffer(problem.kv_shape), **sinusoidal_tables(problem)),
-        (launch_embed(problem, "k", "k_embedded"), attend, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    buffers = {"k_embedded": Buffer(problem.kv_shape), **sinusoidal_tables(problem)}
+    embed = launch_embed(problem, "k", "k_embedded")
+    return log_plan(problem, embed, attend, SYNC, hazards=(REDUCTION_RACE,), buffers=buffers)

@@ -6,20 +6,17 @@ float4 and unrolls its dot product by four; one sync at the end of each call. Th
 Source: Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)".
 """
 
-from functools import partial
-
 from numba import cuda, float32
 
-from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
+from ..constants import THREADS
 from ..device.block import rows_of_query
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import add_values, divide_output, softmax_tile
-from ..device.vector import advance, ld4, make_float4, st4
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
-from ..version import SYNC, Buffer, Plan, Problem, register
-from .dot import HINT, unrolled_dot
-from .tables import launch_tokens, sinusoidal_tables
+from ..device.online import online_attention
+from ..device.vector import ld4, make_float4, st4
+from ..planning import REDUCTION_RACE, block_per_query, block_per_token, log_plan, online_layout, require_log_problem
+from ..version import SYNC, Buffer, Launch, Plan, Problem, register
+from .dot import unrolled_dot
+from .tables import sinusoidal_tables
 
 
 def embed_tokens(x, sin, cos, embedded, seq, hdim):
@@ -34,7 +31,8 @@ def embed_tokens(x, sin, cos, embedded, seq, hdim):
         dim += 4 * THREADS
 
 
-dot = unrolled_dot(ld4, HINT)
+score = unrolled_dot(ld4)
+attend_to_keys = online_attention(score)
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -42,27 +40,12 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     tid = cint(cuda.threadIdx.x)
     query = cint(cuda.blockIdx.x)
     q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
-    row_max = NEGATIVE_INFINITY
-    row_sum = float32(0.0)
-    tile_start = cint(0)
-    while tile_start < seq_k:
-        tile = min(BLOCK_K, seq_k - tile_start)
-        v_tile = advance(v_head, tile_start * hdim)
-        key = tid
-        while key < tile:
-            k_row = advance(k_head, (tile_start + key) * hdim)
-            shared[SCORES + key] = dot(q_row, k_row, hdim) * softmax_scale
-            key += THREADS
-        cuda.syncthreads()
-        row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-        add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
-        cuda.syncthreads()
-        tile_start += BLOCK_K
-
-    divide_output(out_row, hdim, row_sum)
+    attend_to_keys(q_row, k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
 
-launch_embed = partial(launch_tokens, embed_tokens)
+def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
+    """Add the embedding to every token of buffer `x` and store it in `embedded`."""
+    return block_per_token(embed_tokens, problem, f"{x} sin cos {embedded}", problem.seq_q, problem.hdim)
 
 
 @register(
@@ -75,14 +58,7 @@ def sinusoidal_separate_float4(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal")
     attend = block_per_query(attention, problem, "q_embedded k_embedded v out", online_layout())
-    return Plan(
-        problem,
-        attention_buffers(
-            problem,
-            q_embedded=Buffer(problem.q_shape),
-            k_embedded=Buffer(problem.kv_shape),
-            **sinusoidal_tables(problem),
-        ),
-        (launch_embed(problem, "q", "q_embedded"), launch_embed(problem, "k", "k_embedded"), attend, SYNC),
-        hazards=(reduction_race("attention"),),
-    )
+    buffers = {"q_embedded": Buffer(problem.q_shape), "k_embedded": Buffer(problem.kv_shape)}
+    buffers |= sinusoidal_tables(problem)
+    embed = launch_embed(problem, "q", "q_embedded"), launch_embed(problem, "k", "k_embedded")
+    return log_plan(problem, *embed, attend, SYNC, hazards=(REDUCTION_RACE,), buffers=buffers)

@@ -6,19 +6,15 @@ kernel.
 Source: Fusing Positional Embeddings into Attention Kernels, "Baseline Separate".
 """
 
-from functools import partial
-
 from numba import cuda, float32
 
-from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
+from ..constants import THREADS
 from ..device.block import rows_of_query
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import add_values, divide_output, softmax_tile
-from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
-from ..version import Buffer, Plan, Problem, register
-from .tables import launch_tokens, sinusoidal_tables
+from ..device.online import online_attention
+from ..planning import REDUCTION_RACE, block_per_query, block_per_token, log_plan, online_layout, require_log_problem
+from ..version import Buffer, Launch, Plan, Problem, register
+from .tables import sinusoidal_tables
 
 
 def embed_tokens(x, sin, cos, embedded, seq, hdim):
@@ -34,37 +30,30 @@ def embed_tokens(x, sin, cos, embedded, seq, hdim):
         dim += THREADS
 
 
+@cuda.jit(device=True, inline="always")
+def score(q_row, k_row, key, hdim):
+    total = float32(0.0)
+    dim = cint(0)
+    while dim < hdim:
+        total += q_row[dim] * k_row[dim]
+        dim += 1
+    return total
+
+
+attend_to_keys = online_attention(score)
+
+
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     shared = cuda.shared.array(0, float32, 16)
     tid = cint(cuda.threadIdx.x)
     query = cint(cuda.blockIdx.x)
     q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
-    row_max = NEGATIVE_INFINITY
-    row_sum = float32(0.0)
-    tile_start = cint(0)
-    while tile_start < seq_k:
-        tile = min(BLOCK_K, seq_k - tile_start)
-        v_tile = advance(v_head, tile_start * hdim)
-        key = tid
-        while key < tile:
-            k_row = advance(k_head, (tile_start + key) * hdim)
-            score = float32(0.0)
-            dim = cint(0)
-            while dim < hdim:
-                score += q_row[dim] * k_row[dim]
-                dim += 1
-            shared[SCORES + key] = score * softmax_scale
-            key += THREADS
-        cuda.syncthreads()
-        row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-        add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
-        cuda.syncthreads()
-        tile_start += BLOCK_K
-
-    divide_output(out_row, hdim, row_sum)
+    attend_to_keys(q_row, k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
 
-launch_embed = partial(launch_tokens, embed_tokens)
+def launch_embed(problem: Problem, x: str, embedded: str) -> Launch:
+    """Add the embedding to every token of buffer `x` and store it in `embedded`."""
+    return block_per_token(embed_tokens, problem, f"{x} sin cos {embedded}", problem.seq_q, problem.hdim)
 
 
 @register(title="Separate, scalar", iterations=100, scalar_loads=True)
@@ -72,14 +61,7 @@ def sinusoidal_separate_scalar(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal", multiple=2)
     attend = block_per_query(attention, problem, "q_embedded k_embedded v out", online_layout())
-    return Plan(
-        problem,
-        attention_buffers(
-            problem,
-            q_embedded=Buffer(problem.q_shape),
-            k_embedded=Buffer(problem.kv_shape),
-            **sinusoidal_tables(problem),
-        ),
-        (launch_embed(problem, "q", "q_embedded"), launch_embed(problem, "k", "k_embedded"), attend),
-        hazards=(reduction_race("attention"),),
-    )
+    buffers = {"q_embedded": Buffer(problem.q_shape), "k_embedded": Buffer(problem.kv_shape)}
+    buffers |= sinusoidal_tables(problem)
+    embed = launch_embed(problem, "q", "q_embedded"), launch_embed(problem, "k", "k_embedded")
+    return log_plan(problem, *embed, attend, hazards=(REDUCTION_RACE,), buffers=buffers)

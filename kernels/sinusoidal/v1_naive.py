@@ -8,15 +8,35 @@ Source: Fusing Positional Embeddings into Attention Kernels, "V1: Naive Fusion".
 
 from numba import cuda, float32
 
-from ..constants import BLOCK_K, REDUCTION, SCORES, THREADS
 from ..device.block import rows_of_query
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import add_values, divide_output, softmax_tile
+from ..device.online import online_attention
 from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import Plan, Problem, register
 from .tables import sinusoidal_tables
+
+
+@cuda.jit(device=True, inline="always")
+def score(rows, k_row, key, hdim):
+    q_row, sin_q, cos_q, sin, cos = rows
+    total = float32(0.0)
+    sin_k = advance(sin, key * hdim)
+    cos_k = advance(cos, key * hdim)
+    dim = cint(0)
+    while dim < hdim:
+        if dim % 2 == 0:
+            a = q_row[dim] + sin_q[dim]
+            b = k_row[dim] + sin_k[dim]
+        else:
+            a = q_row[dim] + cos_q[dim]
+            b = k_row[dim] + cos_k[dim]
+        total += a * b
+        dim += 1
+    return total
+
+
+attend_to_keys = online_attention(score)
 
 
 def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
@@ -26,37 +46,7 @@ def attention(q, k, v, sin, cos, out, seq_q, seq_k, hdim, softmax_scale):
     q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
     sin_q = advance(sin, query * hdim)
     cos_q = advance(cos, query * hdim)
-    row_max = NEGATIVE_INFINITY
-    row_sum = float32(0.0)
-    tile_start = cint(0)
-    while tile_start < seq_k:
-        tile = min(BLOCK_K, seq_k - tile_start)
-        v_tile = advance(v_head, tile_start * hdim)
-        key = tid
-        while key < tile:
-            k_row = advance(k_head, (tile_start + key) * hdim)
-            score = float32(0.0)
-            sin_k = advance(sin, (tile_start + key) * hdim)
-            cos_k = advance(cos, (tile_start + key) * hdim)
-            dim = cint(0)
-            while dim < hdim:
-                if dim % 2 == 0:
-                    a = q_row[dim] + sin_q[dim]
-                    b = k_row[dim] + sin_k[dim]
-                else:
-                    a = q_row[dim] + cos_q[dim]
-                    b = k_row[dim] + cos_k[dim]
-                score += a * b
-                dim += 1
-            shared[SCORES + key] = score * softmax_scale
-            key += THREADS
-        cuda.syncthreads()
-        row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-        add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
-        cuda.syncthreads()
-        tile_start += BLOCK_K
-
-    divide_output(out_row, hdim, row_sum)
+    attend_to_keys((q_row, sin_q, cos_q, sin, cos), k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
 
 @register(
@@ -71,9 +61,4 @@ def sinusoidal_v1(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal", multiple=2)
     attend = block_per_query(attention, problem, "q k v sin cos out", online_layout())
-    return Plan(
-        problem,
-        attention_buffers(problem, **sinusoidal_tables(problem)),
-        (attend,),
-        hazards=(reduction_race("attention"),),
-    )
+    return log_plan(problem, attend, hazards=(REDUCTION_RACE,), buffers=sinusoidal_tables(problem))

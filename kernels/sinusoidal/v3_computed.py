@@ -8,15 +8,36 @@ Source: Fusing Positional Embeddings into Attention Kernels, "V2-V3: Trading Mem
 
 from numba import cuda, float32
 
-from ..constants import BLOCK_K, FREQUENCY_BASE, REDUCTION, SCORES, THREADS
+from ..constants import FREQUENCY_BASE
 from ..device.block import rows_of_query
 from ..device.cint import cint
-from ..device.reduce import NEGATIVE_INFINITY
-from ..device.softmax import add_values, divide_output, softmax_tile
+from ..device.online import online_attention
 from ..device.trig import cosf, powf, sinf
-from ..device.vector import advance
-from ..planning import attention_buffers, block_per_query, online_layout, reduction_race, require_log_problem
+from ..planning import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from ..version import Plan, Problem, register
+
+
+@cuda.jit(device=True, inline="always")
+def score(row, k_row, key, hdim):
+    q_row, query = row
+    total = float32(0.0)
+    position = float32(key)
+    dim = cint(0)
+    while dim < hdim:
+        exponent = float32(2 * (dim // 2)) / float32(hdim)
+        freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+        if dim % 2 == 0:
+            a = q_row[dim] + sinf(float32(query) * freq)
+            b = k_row[dim] + sinf(position * freq)
+        else:
+            a = q_row[dim] + cosf(float32(query) * freq)
+            b = k_row[dim] + cosf(position * freq)
+        total += a * b
+        dim += 1
+    return total
+
+
+attend_to_keys = online_attention(score)
 
 
 def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
@@ -24,38 +45,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
     tid = cint(cuda.threadIdx.x)
     query = cint(cuda.blockIdx.x)
     q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
-    row_max = NEGATIVE_INFINITY
-    row_sum = float32(0.0)
-    tile_start = cint(0)
-    while tile_start < seq_k:
-        tile = min(BLOCK_K, seq_k - tile_start)
-        v_tile = advance(v_head, tile_start * hdim)
-        key = tid
-        while key < tile:
-            k_row = advance(k_head, (tile_start + key) * hdim)
-            score = float32(0.0)
-            position = float32(tile_start + key)
-            dim = cint(0)
-            while dim < hdim:
-                exponent = float32(2 * (dim // 2)) / float32(hdim)
-                freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
-                if dim % 2 == 0:
-                    a = q_row[dim] + sinf(float32(query) * freq)
-                    b = k_row[dim] + sinf(position * freq)
-                else:
-                    a = q_row[dim] + cosf(float32(query) * freq)
-                    b = k_row[dim] + cosf(position * freq)
-                score += a * b
-                dim += 1
-            shared[SCORES + key] = score * softmax_scale
-            key += THREADS
-        cuda.syncthreads()
-        row_max, correction, row_sum = softmax_tile(shared, SCORES, REDUCTION, tile, row_max, row_sum)
-        add_values(out_row, v_tile, shared, SCORES, tile, hdim, tile_start, correction)
-        cuda.syncthreads()
-        tile_start += BLOCK_K
-
-    divide_output(out_row, hdim, row_sum)
+    attend_to_keys((q_row, query), k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
 
 
 @register(
@@ -71,4 +61,4 @@ def sinusoidal_v3(problem: Problem) -> Plan:
     """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
     require_log_problem(problem, "sinusoidal", multiple=2)
     attend = block_per_query(attention, problem, "q k v out", online_layout())
-    return Plan(problem, attention_buffers(problem), (attend,), hazards=(reduction_race("attention"),))
+    return log_plan(problem, attend, hazards=(REDUCTION_RACE,))

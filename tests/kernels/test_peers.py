@@ -5,7 +5,7 @@ import torch
 
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import reference_of
-from kernels.peers import embeddings, half, one_graph, pytorch, triton
+from kernels.peers import one_graph, pytorch, triton
 
 BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
 OF_ROPE = [v for v in VERSIONS.values() if v.family == "rope" and (v.is_peer or v.beyond)]
@@ -41,7 +41,7 @@ OFFSETS = [
 )  # fmt: skip
 def test_one_graph_is_attention_at_every_offset(monkeypatch, name: str, fields: dict, compiles: bool) -> None:
     if not compiles:
-        monkeypatch.setattr(one_graph, "_compiled", lambda function, mode: function)
+        monkeypatch.setattr(one_graph, "compiled", lambda function, mode: function)
     assert attends(name, problem(**fields))
 
 
@@ -54,8 +54,7 @@ TABLES += [("torch_learned_compiled_sdpa", table) for table in ("float32", "floa
 @pytest.mark.parametrize("causal", [False, True])
 def test_peers_do_the_whole_job(name: str, table: str, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Uncompiled; a forgotten embedding or mask is far outside what fp32 allows."""
-    for module in (embeddings, pytorch):
-        monkeypatch.setattr(module, "_compiled", lambda function: function)
+    monkeypatch.setattr(pytorch, "compiled", lambda function: function)
     family = version(name).family
     fields = {"seq_q": 20, "causal": causal and name != "torch_matmul_softmax", "table": table}
     if family in ("alibi", "learned"):
@@ -66,7 +65,7 @@ def test_peers_do_the_whole_job(name: str, table: str, causal: bool, monkeypatch
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("fields", [{"seq_q": 4, "seq_k": 900}, {"seq_q": 1, "seq_k": 40, "causal": False}], ids=str)
 def test_half_precision_does_not_reach_the_angles(monkeypatch, dtype: str, fields: dict) -> None:
-    monkeypatch.setattr(half, "_compiled", lambda function, mode: function)
+    monkeypatch.setattr(one_graph, "compiled", lambda function, mode: function)
     asked = problem(heads=4, kv_heads=2, dtype=dtype, **fields)
     case = reference_of(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]).to(getattr(torch, dtype)) for which in "qkv")
@@ -109,7 +108,7 @@ def test_flex_attention_falls_back_to_small_blocks_once(monkeypatch) -> None:
             raise RuntimeError("out of resource")
         return q
 
-    monkeypatch.setattr(pytorch, "_compiled_whole", lambda function: attend)
+    monkeypatch.setattr(pytorch, "compiled", lambda function: attend)
     call = pytorch._flex(problem(), "tf32x3")
     q = torch.zeros(1)
     assert call(q, q, q) is q and call(q, q, q) is q
