@@ -26,7 +26,7 @@ Pipeline = namedtuple(
 def pipeline_of(shape: PipelinedShape) -> Pipeline:
     at, group = shape.layout, shape.slabs * GROUP_ROWS * SLAB_ROW // 4
     barriers = (at["barriers"] + 2 * shape.stages * i for i in range(5))
-    return Pipeline(*barriers, at["query"], at["keys"], at["values"], shape.tile_bytes // 4, group)
+    return Pipeline._make([*barriers, at["query"], at["keys"], at["values"], shape.tile_bytes // 4, group])
 
 
 def begin_barriers(shape: PipelinedShape, consumers: int, queries: int) -> Any:
