@@ -8,8 +8,7 @@ such a loop runs up to an `opaque` end.
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.cuda import cgutils
+from numba import cuda, types
 from numba.cuda.extending import intrinsic
 
 from .cint import CINT
@@ -39,25 +38,23 @@ def opaque(typingctx, value):
     return CINT(value), codegen
 
 
-def repeat(body: Any, count: int) -> Any:
-    """A function for kernels: repeated(...) calls the device functions body(0, ...), body(1, ...) to `count` - 1.
+def repeat(body: Any, count: int, first: int = 0) -> Any:
+    """A device function that calls body(first, ...), body(first + 1, ...) and so on, `count` times.
 
     Whether the compiler unrolls a loop depends on its size, and an array that a loop indexes leaves the registers.
     """
+    if count == 1:
 
-    @intrinsic
-    def repeated(typingctx, *args):
-        dispatcher = typingctx.resolve_value_type(body)
-        called = typingctx.resolve_function_type(dispatcher, (types.int64, *args), {})
+        @cuda.jit(device=True)
+        def once(*args):
+            body(first, *args)
 
-        def codegen(context, builder, signature, packed):
-            call = context.get_function(dispatcher, called)
-            context.add_linking_libs(getattr(call, "libs", ()))
-            values = cgutils.unpack_tuple(builder, packed[0])
-            for i in range(count):
-                call(builder, (context.get_constant(types.int64, i), *values))
-            return context.get_dummy_value()
+        return once
+    left, right = repeat(body, count // 2, first), repeat(body, count - count // 2, first + count // 2)
 
-        return types.void(types.StarArgTuple(args)), codegen
+    @cuda.jit(device=True)
+    def both(*args):
+        left(*args)
+        right(*args)
 
-    return repeated
+    return both

@@ -42,11 +42,6 @@ def _store(b, array, index, count, values):
     b.store(vector, place, align=4 * count)
 
 
-def _places(b, array, index):
-    """Pointers to four elements."""
-    return [b.gep(array, [b.add(index, ir.Constant(index.type, i))], inbounds=True) for i in range(4)]
-
-
 @op(FLOAT4)
 def ld4(b, array, index):
     """Load `array[index : index + 4]` as a float32x4.
@@ -61,19 +56,6 @@ def ld4(b, array, index):
 def st4(b, array, index, value):
     """Store the float32x4 `value` to `array[index : index + 4]`; same conditions as `ld4`."""
     _store(b, array, index, 4, value)
-
-
-@op(FLOAT4)
-def get4(b, array, index):
-    """The float32x4 of `array[index : index + 4]`, a local array that the compiler keeps in registers."""
-    return map(b.load, _places(b, array, index))
-
-
-@op(types.void, None, None, FLOAT4)
-def set4(b, array, index, value):
-    """Put a float32x4 into `array[index : index + 4]`, an array as of `get4`."""
-    for x, place in zip(value, _places(b, array, index), strict=True):
-        b.store(x, place)
 
 
 @op(TWO)

@@ -8,7 +8,7 @@ from numba import cuda, float32
 from ...device.cint import cint
 from ...device.cuint import cuint
 from ...device.rows import ROWS, quotient, reciprocal_of, rows_of
-from ...device.vector import get4, set4, st4
+from ...device.vector import make_float4, st4
 from ...version import Kernel, Launch
 from ..tiles import launch_dependents
 from .embedding import Embedding, loader_of, no_values
@@ -35,14 +35,14 @@ def kernel_of(embedding: Embedding, table_type: Any, overlap: bool) -> Kernel:
         for i in range(EACH):
             row = rows_of(x, batch, head, first + i * STEP)
             four = load(row, dim, cuint(0), first + i * STEP < sizes.seq_k, sizes.embedded_dim, sizes.hdim)
-            set4(values, 4 * i, four)
+            values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = four.x, four.y, four.z, four.w
         dim_values = no_values(table, dim)
         if dim < sizes.embedded_dim:
             dim_values = per_dim(table, dim)
         for i in range(EACH):
             row = first + i * STEP
             if row < sizes.seq_k and dim < sizes.hdim:
-                four = get4(values, 4 * i)
+                four = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
                 if dim < sizes.embedded_dim:
                     position = cint(sizes.q_offset + row)
                     s, t, u, v = per_position(table, position, dim, dim_values, sizes.hdim)

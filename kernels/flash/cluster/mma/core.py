@@ -12,7 +12,7 @@ from numba import cuda
 from ....device.asm import cp_async_wait
 from ....device.cuint import cuint
 from ....device.rows import ROWS
-from ....device.vector import advance, make_float4, set4, st4
+from ....device.vector import advance, make_float4, st4
 from ....limits import EMULATED_TARGET
 from ....version import Kernel, Launch, Problem
 from ..core import Phases, make_kernel
@@ -120,7 +120,8 @@ def phases_of(shape: Shape, embedding: Embedding, sends: Exchange) -> Phases:
     def load(shared, query, query_dims, dim_values, queries, tile, scope, thread):
         """Copies of Q; meanwhile what all positions share, of the first dims that a thread embeds."""
         if embeds and thread.copied_dim < scope.sizes.embedded_dim:
-            set4(dim_values, 0, per_dim(scope.table, thread.copied_dim))
+            x = per_dim(scope.table, thread.copied_dim)
+            dim_values[0], dim_values[1], dim_values[2], dim_values[3] = x.x, x.y, x.z, x.w
         copy_query(shared, queries, Slice(tile.first_dim, cuint(0)), thread, scope.sizes)
 
     @cuda.jit(device=True)

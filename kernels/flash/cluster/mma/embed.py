@@ -7,7 +7,7 @@ from numba import cuda, float32
 from ....device.asm import cp_async2_or_zero, cp_async4_or_zero, cp_async_wait
 from ....device.cint import cint
 from ....device.cuint import cuint
-from ....device.vector import advance, get4, ld4, make_float4, st4
+from ....device.vector import advance, ld4, make_float4, st4
 from ..embedding import Embedding, halves_of
 from ..shape import GROUP
 from .shape import Shape
@@ -64,7 +64,7 @@ def tile_embedder(shape: Shape, embedding: Embedding) -> Any:
     def embed_tile(shared, dim_values, tile, scope, thread, start):
         """Waits for the copies."""
         values = cuda.local.array(embedded_floats, float32)
-        next_values = get4(dim_values, 0)
+        next_values = make_float4(dim_values[0], dim_values[1], dim_values[2], dim_values[3])
         table, sizes, key_count, query_count = scope.table, scope.sizes, cuint(0), cuint(0)
         if embeds_keys:
             key_count = min(keys, scope.last_key - start)

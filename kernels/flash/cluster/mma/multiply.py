@@ -8,7 +8,7 @@ from ....device.asm import mma_m16n8k8_tf32
 from ....device.cuint import cuint
 from ....device.loop import repeat
 from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
-from ....device.vector import ld2, ld4, set4
+from ....device.vector import ld2, ld4
 from ..shape import GROUP
 from .shape import STEP, Shape
 
@@ -64,7 +64,8 @@ def scores_by_products(shape: Shape) -> Any:
         large = cuda.local.array(fragment, float32)
         for j in range(columns):
             at = keys_at + (thread.left + 8 * j + lane_row) * stride + dim + 4 * member
-            set4(bh, 4 * j, ld4(shared, at))
+            x = ld4(shared, at)
+            bh[4 * j], bh[4 * j + 1], bh[4 * j + 2], bh[4 * j + 3] = x.x, x.y, x.z, x.w
         for i in range(fragment):
             bh[i], bl[i] = split_short(bh[i], FACTOR_BOUND)
             large[i] = float32(0.0)

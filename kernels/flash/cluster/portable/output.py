@@ -6,7 +6,7 @@ from numba import cuda, float32
 
 from ....device.cuint import cuint
 from ....device.loop import repeat
-from ....device.vector import get4, ld4, make_float4, set4, st4
+from ....device.vector import ld4, make_float4, st4
 from ..embedding import loader_of
 from .score import rows_loader
 from .shape import BLOCK, Shape
@@ -35,7 +35,8 @@ def row_functions(shape: Shape) -> tuple[Any, ...]:
     @cuda.jit(device=True)
     def recall_row(i, acc, results, dim):
         if i < results.count:
-            set4(acc, 4 * i, ld4(results.data, i * results.pitch + dim))
+            x = ld4(results.data, i * results.pitch + dim)
+            acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def store_row(i, acc, shared, results, dim, done):
@@ -55,7 +56,7 @@ def joiner(shape: Shape, store: Any) -> Any:
     @cuda.jit(device=True)
     def give_row(i, acc, shared, at):
         at = at + i * 2 * threads
-        st4(shared, at, get4(acc, 4 * i))
+        st4(shared, at, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]))
 
     @cuda.jit(device=True)
     def take_row(i, acc, shared, at):

@@ -9,7 +9,7 @@ from ....device.cint import cint
 from ....device.cuint import cuint
 from ....device.loop import repeat
 from ....device.reduce import FULL_MASK
-from ....device.vector import advance, get4, ld4, make_float4, set4, st4
+from ....device.vector import advance, ld4, make_float4, st4
 from ..embedding import Embedding, loader_of
 from .shape import Shape
 
@@ -53,7 +53,7 @@ def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
     @cuda.jit(device=True)
     def load_row(i, values, source, rows, first, dim, embedded_dim):
         x = load_dims(advance(source, i * rows.pitch), dim, cuint(0), first + i < rows.count, embedded_dim, hdim)
-        set4(values, 4 * i, x)
+        values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     load_rows = repeat(load_row, count)
 
@@ -77,13 +77,13 @@ def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
         quad = cuint(cuda.threadIdx.x) + i * threads
         row, dim = quad // quads, first_dim + quad % quads * 4
         x = load_pairs(advance(rows.data, row * rows.pitch), dim, cuint(0), row < rows.count, embedded_dim, hdim)
-        set4(values, 4 * i, x)
+        values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def place_quad(i, shared, values, buffer, tile, first_dim, scope):
         quad, sizes = cuint(cuda.threadIdx.x) + i * threads, scope.sizes
         row, dim = quad // quads, first_dim + quad % quads * 4
-        x = get4(values, 4 * i)
+        x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         if embeds_query and row < tile.query_count and dim < sizes.embedded_dim:
             position = cint(sizes.q_offset + tile.first_query + row)
             s, t, u, v = per_position(scope.table, position, dim, per_dim(scope.table, dim), hdim)
@@ -110,7 +110,8 @@ def scores_of(shape: Shape, embedding: Embedding, load_query: Any, place_query: 
     def embed_key(i, values, scope, first, dim, dim_values):
         position = cint(min(first + i, scope.last_key - 1))
         s, t, u, v = per_position(scope.table, position, dim, dim_values, hdim)
-        set4(values, 4 * i, apply(get4(values, 4 * i), s, t, u, v))
+        x = apply(make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]), s, t, u, v)
+        values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def multiply_row(i, sums, values, shared, at):

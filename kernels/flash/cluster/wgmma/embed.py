@@ -5,7 +5,7 @@ from typing import Any
 from numba import cuda
 
 from ....device.cint import cint
-from ....device.vector import get4, make_float4, set4
+from ....device.vector import make_float4
 from ..embedding import Embedding
 from ..shape import GROUP
 from .copy import HALF
@@ -34,7 +34,8 @@ def key_embedder(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
         for half in range(2):
             dim, at = dim_of(group, half, thread.member, first_dim), 4 * half
             if dim < scope.sizes.embedded_dim:
-                set4(values, at, per_dim(scope.table, dim))
+                x = per_dim(scope.table, dim)
+                values[at], values[at + 1], values[at + 2], values[at + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def embed(x, dim_values, scope, thread, group, start_key, first_dim):
@@ -42,7 +43,7 @@ def key_embedder(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
         for half in range(2):
             dim, at = dim_of(group, half, thread.member, first_dim), 4 * half
             if dim < sizes.embedded_dim:
-                values = get4(dim_values, at)
+                values = make_float4(dim_values[at], dim_values[at + 1], dim_values[at + 2], dim_values[at + 3])
                 for i in range(2):
                     position = cint(min(start_key + thread.key + i, scope.last_key - 1))
                     at = 8 * half + 4 * i

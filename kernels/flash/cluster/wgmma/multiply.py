@@ -6,7 +6,7 @@ from numba import cuda, float32
 
 from ....device.loop import repeat
 from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split_bounded
-from ....device.vector import ld2, ld4, set4
+from ....device.vector import ld2, ld4
 from ....device.wgmma import ROWS, TERMS, Product, batch, three_products, tile_descriptor
 from ..shape import GROUP
 from .copy import HALF, swizzle
@@ -37,8 +37,9 @@ def scores_by_products(shape: Shape) -> tuple[Any, ...]:
             row = key + i
             low = ld4(shared, at + i * stride + swizzle(column, row))
             high = ld4(shared, at + i * stride + swizzle(column + HALF, row))
-            set4(x, 4 * i, low)
-            set4(x, 8 + 4 * i, high)
+            j, k = 4 * i, 8 + 4 * i
+            x[j], x[j + 1], x[j + 2], x[j + 3] = low.x, low.y, low.z, low.w
+            x[k], x[k + 1], x[k + 2], x[k + 3] = high.x, high.y, high.z, high.w
 
     @cuda.jit(device=True)
     def split_keys(a, al, x):

@@ -6,7 +6,7 @@ from numba import cuda
 
 from ....device.cint import cint
 from ....device.tensor import FACTOR_BOUND, split_bounded
-from ....device.vector import advance, get4, set4
+from ....device.vector import advance, make_float4
 from ....device.wgmma import TERMS, tile_index
 from ..embedding import Embedding, loader_of
 from ..shape import GROUP
@@ -39,7 +39,7 @@ def query_of(shape: Shape, embedding: Embedding, paired: int) -> tuple[Any, Any,
                 else:
                     x = load_dims_in_order(start, dim, group * span, there, sizes.embedded_dim, sizes.hdim)
                 at = 4 * (i * groups + group)
-                set4(raw, at, x)
+                raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def load_dims(dim_values, scope, thread, first_dim):
@@ -47,7 +47,8 @@ def query_of(shape: Shape, embedding: Embedding, paired: int) -> tuple[Any, Any,
             for group in range(paired):
                 dim = first_dim + thread.column + group * span
                 if dim < scope.sizes.embedded_dim:
-                    set4(dim_values, 4 * group, per_dim(scope.table, dim))
+                    x, at = per_dim(scope.table, dim), 4 * group
+                    dim_values[at], dim_values[at + 1], dim_values[at + 2], dim_values[at + 3] = x.x, x.y, x.z, x.w
             cuda.syncwarp()  # else the assembler moves each load to its use, and waits for them one by one
 
     @cuda.jit(device=True)
@@ -57,12 +58,13 @@ def query_of(shape: Shape, embedding: Embedding, paired: int) -> tuple[Any, Any,
         for group in range(paired):
             dim, d = first_dim + thread.column + group * span, 4 * group
             if dim < sizes.embedded_dim:
-                values = get4(dim_values, d)
+                values = make_float4(dim_values[d], dim_values[d + 1], dim_values[d + 2], dim_values[d + 3])
                 for i in range(passes):
                     position = cint(first_position + min(thread.first_row + i * rows_per_pass, tile.query_count - 1))
                     s, t, u, v = per_position(scope.table, position, dim, values, sizes.hdim)
                     at = 4 * (i * groups + group)
-                    set4(raw, at, apply(get4(raw, at), s, t, u, v))
+                    x = apply(make_float4(raw[at], raw[at + 1], raw[at + 2], raw[at + 3]), s, t, u, v)
+                    raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def stage(shared, raw, dim_values, tile, scope, thread, first_dim):
