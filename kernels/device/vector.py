@@ -35,11 +35,10 @@ def _load(b, array, index, count):
 
 def _store(b, array, index, count, values):
     place, kind = b.gep(array, [index], inbounds=True), ir.VectorType(FLOAT, count)
-    place = b.bitcast(place, kind.as_pointer(place.type.addrspace))
     vector = ir.Constant(kind, ir.Undefined)
     for lane, value in enumerate(values):
         vector = b.insert_element(vector, value, ir.Constant(I32, lane))
-    b.store(vector, place, align=4 * count)
+    b.store(vector, b.bitcast(place, kind.as_pointer(place.type.addrspace)), align=4 * count)
 
 
 @op(FLOAT4)
