@@ -58,8 +58,8 @@ def fusing(e: Evidence) -> Plot:
     return Plot(
         "front",
         figure,
-        f"Head dim {MAIN.hdim}. Published bars use the authors' clock, ours the GPU alone. Separate kernels load "
-        "single floats beside the published V5, float4 beside ours, and have V8's attention beside V8.",
+        f"Head dim {MAIN.hdim}. Published: the authors' clock; ours: the GPU alone. Beside the published V5 separate "
+        "kernels load single floats, beside ours float4; beside V8 they have its attention.",
         "Bars of speedups over separate kernels, published and measured. Sinusoidal V5 and RoPE V7 are published above "
         "1 and measured below. RoPE V1, all fused, is below 1 in both, and our V8, all fused as well, is above.",
         frame,

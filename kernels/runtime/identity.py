@@ -56,7 +56,7 @@ def _globals(function: Any) -> list[Any]:
 
 
 def _value_identity(value: Any) -> str:
-    value = getattr(value, "py_func", getattr(value, "_defn", value))  # of a device function or an intrinsic
+    value = getattr(value, "py_func", value)  # a device function
     if isinstance(value, functools.partial):
         return f"{_function_identity(value.func)} {value.args} {sorted(value.keywords.items())}"
     return _function_identity(value) if isinstance(value, types.FunctionType) else repr(value)
