@@ -35,6 +35,7 @@ def _load(b, array, index, count):
 
 def _store(b, array, index, count, values):
     place, kind = b.gep(array, [index], inbounds=True), ir.VectorType(FLOAT, count)
+    place = b.bitcast(place, ir.VectorType(FLOAT, 4).as_pointer(place.type.addrspace))  # first: NVVM keeps the order
     vector = ir.Constant(kind, ir.Undefined)
     for lane, value in enumerate(values):
         vector = b.insert_element(vector, value, ir.Constant(I32, lane))
