@@ -9,7 +9,7 @@ Where documents say it, in which words, and what it contradicts stands in data/c
 tests over the evidence of a card. One test is its headline, or one of each of its parts; it gives the verdict. An
 effect is what a cause is claimed to explain: it belongs to the places of the headline that share its head dim and
 label. A test has a place for each estimate: a head dim, or a label of a mapping. What names neither a study nor a timer
-is judged under every condition: as timed, on the device, and matched.
+is judged under every condition: on their SMs and on the whole card, by the GPU alone and by their clock.
 
 One rule each:
     published, published_range   a ratio, one at each place or for all, or the two ends of a range

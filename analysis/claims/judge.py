@@ -12,13 +12,14 @@ from typing import Any
 from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
-from ..measure.studies import CONDITIONS
+from ..measure.studies import CONDITIONS, DEVICE, SLICES, THEIR_CLOCK, THEIR_SMS
 from ..record.columns import SCHEMAS
 from ..record.files import Row, gpu_folder, known_gpus, read_records, write_table
 from . import attention, half, rope, rule, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, Claim, Place, Test
 
 SUBJECTS = (attention, sinusoidal, rope, validation, half)  # importing them registers their claims
+THEIRS = (THEIR_CLOCK, THEIR_SMS)
 NO_EFFECT = "there is no effect to explain"
 WIDE = "whether it is reproduced is open: the interval is too wide"
 
@@ -96,17 +97,24 @@ def _found(rows: Iterable[Row]) -> list[tuple[float, str]]:
     return [(row["measured"], row["evidence"]) for row in rows if row["role"] == HEADLINE and "measured" in row]
 
 
+def _sliced(rows: Iterable[Row]) -> bool:
+    """Whether a headline was measured on their SMs: a test that names its study is not."""
+    return any(f"timings of {SLICES}" in row["evidence"] for row in rows if row["role"] == HEADLINE)
+
+
 def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
     """The rows of a claim in verdicts.csv: headlines and effects under each condition that measures something else."""
     tests = {condition: claim.tests(e.under(condition)) for condition in CONDITIONS}
     rows, given = [], []
-    for part in [test.part for test in tests[rule.DEVICE] if test.role == HEADLINE]:
+    for part in [test.part for test in tests[DEVICE] if test.role == HEADLINE]:
         under = {name: _under(name, [test for test in mine if test.part == part]) for name, mine in tests.items()}
-        same: tuple = ([], _found(under[rule.DEVICE]))
-        under = {name: found for name, found in under.items() if name == rule.DEVICE or _found(found) not in same}
+        same: tuple = ([], _found(under[DEVICE]))
+        of_times = _found(under[THEIR_SMS]) != _found(under[DEVICE])
+        under = {name: found for name, found in under.items() if name == DEVICE or _found(found) not in same}
+        under = {name: found for name, found in under.items() if name not in THEIRS or _sliced(found)}
         rows += [row for found in under.values() for row in found]
-        words = {condition: found[0]["given"] for condition, found in under.items()}
-        given.append(rule.across(words, [condition for condition, found in under.items() if _may_be_reproduced(found)]))
+        words = {name: under[name][0]["given"] for name in rule.deciding(under, of_times)}
+        given.append(rule.across(words, [name for name in words if _may_be_reproduced(under[name])]))
     head = {"claim_id": claim.id, "kind": claim.kind, "verdict": rule.together(given)}
     return [{**head, **row} for row in rows]
 

@@ -15,9 +15,13 @@ cause      supported (the effect is there, and doing without the cause closes as
 
 A place is undecided where the interval straddles the bounds, or there is none. Where an interval reaches into the 10 %
 without lying in them, whether the ratio is reproduced cannot be told; a condition that only such places keep from
-reproduced does not weaken another that is. Each condition gives a verdict: as timed by the documents' harness, on the
-device, and matched in load. Where they disagree, the claim depends on the load or on the timer. A claim with parts of
-which some stand and some fall is in part.
+reproduced does not weaken another that is.
+
+A claim of times is judged on their SMs, a slice of the card with as many SMs as the authors' card has: by the GPU alone
+and by their clock, the documents' harness. Where the two disagree, the claim depends on the clock. What the whole card
+says stands beside it and decides nothing: it answers whether to fuse, not whether they were right. A claim of counters
+is judged on the whole card and, where its headline was read there too, at the load of an SM of theirs; all else once.
+A claim with parts of which some stand and some fall is in part.
 """
 
 import math
@@ -25,7 +29,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..evidence import TIE, Estimate
-from ..measure.studies import DEVICE, MATCHED
+from ..measure.studies import MATCHED, THEIR_CLOCK, THEIR_SMS
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
 
@@ -55,8 +59,8 @@ MEANS = {  # what a verdict says of a claim, to readers
     EXACT: "a count that agrees to the last digit",
     WRONG: "a count that does not; the row says what it is",
     IN_PART: "the claim has parts; some stand and some fall",
-    ON_LOAD: "another verdict when the card is loaded as the authors' card was",
-    ON_TIMER: "another verdict when launches and host waits are timed",
+    ON_LOAD: "of counters: another verdict where each SM has the load that one of theirs had",
+    ON_TIMER: "on their SMs, another verdict when launches and host waits are timed",
     NOT_TESTED: "a cause that no measurement takes away",
     UNDECIDED: "the intervals are too wide, or it is not measured here",
 }
@@ -183,18 +187,22 @@ def verdict(kind: str, outcomes: Sequence[str]) -> str:
 
 
 def across(given: Mapping[str, str], unsure: Collection[str] = ()) -> str:
-    """The verdict of a headline from those under each condition; those `unsure` may be stronger than they say."""
+    """The verdict of a headline from the conditions that decide; those `unsure` may be stronger than they say."""
     decided = {condition: word for condition, word in given.items() if word not in OPEN}
     if not decided:
-        return given[DEVICE]
+        return NOT_TESTED if NOT_TESTED in given.values() else UNDECIDED
     if _weaker(decided.values()):
         decided = {condition: word for condition, word in decided.items() if condition not in unsure} or decided
     if len(set(decided.values())) == 1:
         return next(iter(decided.values()))
     if weaker := _weaker(decided.values()):
         return weaker
-    loads = [decided[condition] for condition in (DEVICE, MATCHED) if condition in decided]
-    return ON_LOAD if len(set(loads)) == 2 and not _weaker(loads) else ON_TIMER
+    return ON_LOAD if MATCHED in decided else ON_TIMER
+
+
+def deciding(conditions: Collection[str], of_times: bool) -> list[str]:
+    """Of the conditions that measured a headline, those that decide: of times, those on their SMs."""
+    return [name for name in conditions if not of_times or name in (THEIR_CLOCK, THEIR_SMS)]
 
 
 def _weaker(words: Iterable[str]) -> str:

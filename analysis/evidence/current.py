@@ -1,4 +1,4 @@
-"""Which recorded rows are of the code as it stands, and which runs are complete: both are decided here alone."""
+"""Which recorded rows are of the code as it stands and of its assembler, and which runs are complete."""
 
 import functools
 from collections.abc import Iterable
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from kernels import VERSIONS
+from kernels.runtime.compile import NVJITLINK, PTXAS
 from kernels.runtime.identity import source_hash
 
 from ..record.files import HASHES, Row, read_records
@@ -27,20 +28,43 @@ def called_today(recorded: str) -> str:
     return _later_hashes().get(recorded, recorded)
 
 
-def is_current(version: str, recorded: str) -> bool:
-    """Whether a recorded hash is that of a version's code, as it is called today."""
-    return called_today(recorded) == today(version)
+def assembler(version: str) -> str:
+    """What assembles the kernels of a version: ptxas those of the log, nvJitLink those that go beyond; of a peer none.
+
+    Of the kernels beyond the log, those with setmaxnreg go through ptxas in any case.
+    """
+    known = VERSIONS.get(version)
+    return "" if known is None or known.is_peer else NVJITLINK if known.beyond else PTXAS
+
+
+def assembled_by(version: str, recorded: object) -> str:
+    """The assembler of a recorded row: rows from before the column existed were made by nvJitLink."""
+    return recorded if isinstance(recorded, str) and recorded else assembler(version) and NVJITLINK
+
+
+def identity(version: str) -> Row:
+    """The columns that tell which code a row is of, and what assembled it."""
+    return {"source_hash": today(version), "assembler": assembler(version)}
+
+
+def is_current(version: str, recorded: str, made_by: object = None) -> bool:
+    """Whether a recorded hash is that of a version's code, as it is called today, and its assembler today's."""
+    return called_today(recorded) == today(version) and assembled_by(version, made_by) == assembler(version)
 
 
 def current(rows: Iterable[Row]) -> list[Row]:
-    """The rows of today's code."""
-    return [row for row in rows if is_current(row["version"], row["source_hash"])]
+    """The rows of today's code; of a table without assemblers, whatever made them."""
+    return [
+        row for row in rows
+        if is_current(row["version"], row["source_hash"], row.get("assembler", assembler(row["version"])))
+    ]  # fmt: skip
 
 
 def outdated(frame: pd.DataFrame) -> pd.Series:
-    """Whether each row of a table is of code that has changed since, or is gone."""
-    changed = [not is_current(*pair) for pair in zip(frame["version"], frame["source_hash"], strict=True)]
-    return pd.Series(changed, index=frame.index, dtype=bool)
+    """Whether each row of a table is of code, or from an assembler, that has changed since, or of a version gone."""
+    made_by = frame["assembler"] if "assembler" in frame else frame["version"].map(assembler)
+    rows = zip(frame["version"], frame["source_hash"], made_by, strict=True)
+    return pd.Series([not is_current(*row) for row in rows], index=frame.index, dtype=bool)
 
 
 def complete_runs(runs: pd.DataFrame) -> dict[str, Row]:

@@ -41,13 +41,14 @@ NOTHING = About()
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Values by process of one run, of the times of some versions; NaN where a process has none.
+    """Values by process of one or more runs, of the times of some versions; NaN where a process has none.
 
+    `runs` names them; each has as many places in `values`.
     `moves` is the derivative of each value by the logarithm of the time of each version; `logs` are the mean logarithms
     of all the times.
     """
 
-    run: str
+    runs: tuple[str, ...]
     values: np.ndarray
     moves: Mapping[str, np.ndarray]
     logs: tuple[float, ...]
@@ -61,15 +62,21 @@ class Sample:
         return ~np.isnan(self.values)
 
     def bounds(self) -> tuple[float, float, float]:
-        """The mean and its interval: of logarithms where all values are positive and no shares."""
+        """The mean of the runs and its interval: of logarithms where all values are positive and no shares."""
         pool = pool_of(self.pools, self.timer, math.exp(sum(self.logs) / len(self.logs)))
         there = self.values[self.measured]
         positive = bool((there > 0).all()) and not self.share
-        values = np.log(there) if positive else there
+        values = np.where(self.measured, np.log(self.values) if positive else self.values, np.nan)
+        by_run = [run[~np.isnan(run)] for run in values.reshape(len(self.runs), -1)]
+        by_run = [run for run in by_run if len(run)]
         scale = there if positive else 1.0
         gain = sum(float((move[self.measured] / scale).mean()) ** 2 for move in self.moves.values()) / 2
-        centre, n = float(values.mean()), len(values)
-        half = float(half_width(values.var(ddof=1), n, pool, gain)) if n > 1 else math.nan
+        means, n, runs = np.array([run.mean() for run in by_run]), len(there), len(by_run)
+        centre, half = float(means.mean()), math.nan
+        if n > runs:
+            variance = sum(((run - mean) ** 2).sum() for run, mean in zip(by_run, means)) / (n - runs)
+            seen = means.var(ddof=1) if runs > 1 else 0.0
+            half = float(half_width(variance, n, pool, gain, runs, seen))
         ends = centre, centre - half, centre + half
         return (math.exp(ends[0]), math.exp(ends[1]), math.exp(ends[2])) if positive else ends
 
@@ -81,8 +88,8 @@ STEP = 1e-30  # of an imaginary part, whose square vanishes: what it moves a res
 def _joined(operation: Operation, left: Sample | float, right: Sample | float) -> Sample:
     """The operation process by process; of different runs, no process has a value."""
     samples = [each for each in (left, right) if isinstance(each, Sample)]
-    if len({each.run for each in samples}) > 1:
-        return replace(samples[0], values=np.array([np.nan]))
+    if len({each.runs for each in samples}) > 1:
+        return replace(samples[0], runs=("",), values=np.array([np.nan]))
     x, y = (each.values if isinstance(each, Sample) else each for each in (left, right))
     moves: dict[str, np.ndarray] = {}
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -24,9 +24,10 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS
 from kernels.version import version as version_of
 
-from ..measure.studies import CONDITIONS, DEVICE, MATCHED, STALL, STALLS, STUDIES
+from ..measure.studies import AUTHORS_TARGET, CONDITIONS, DEVICE, MATCHED, SLICES, STALL, STALLS, STUDIES
 from ..record import published
 from ..record.files import DataError, gpu_folder
+from ..record.timers import timer_of
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
 from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
@@ -53,11 +54,11 @@ class NotMeasured(Undecided):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The evidence of one card, under a condition; of the run named `run` alone, else of each study's latest."""
+    """The evidence of one card, under a condition; of the runs `among` some alone, else of all complete ones."""
 
     record: Record
     condition: str = DEVICE
-    run: str = ""
+    among: frozenset[str] | None = None
 
     @classmethod
     def load(cls, gpu: str | Path) -> "Evidence":
@@ -65,7 +66,7 @@ class Evidence:
         return cls(Record.load(gpu if isinstance(gpu, Path) else gpu_folder(gpu)))
 
     def under(self, condition: str) -> "Evidence":
-        """The same evidence with the timer and study of another condition: as timed, device or matched."""
+        """The same evidence with the timer and study of another condition, one of `CONDITIONS`."""
         return replace(self, condition=condition)
 
     @property
@@ -74,13 +75,13 @@ class Evidence:
         return replace(self, record=self.record.earlier)
 
     def together(self, *studies: str) -> "Evidence":
-        """The evidence of the latest run that measured all of some studies, so that times of one meet those of another.
+        """The evidence of the runs that measured all of some studies, so that times of one meet those of another.
 
         Times of two runs do not: other evidence says that no process measured both.
         """
         runs = self.record.complete.groupby("study")["run"].agg(set)
         common = set.intersection(*(runs.get(study, set()) for study in studies))
-        return replace(self, run=max(common)) if common else self
+        return replace(self, among=frozenset(common)) if common else self
 
     @property
     def slug(self) -> str:
@@ -102,8 +103,8 @@ class Evidence:
         return self.record.target
 
     def study(self, name: str = "log") -> Study:
-        """The rows of a study's latest complete run; false where none is."""
-        return self.record.study(name, run=self.run)
+        """The rows of a study's complete runs; false where none is."""
+        return self.record.study(name, self.among)
 
     def covers(self) -> str:
         """What the intervals of times on the device cover, for captions: "95 % interval ..."."""
@@ -136,9 +137,14 @@ class Evidence:
     def _times(
         self, versions: Sequence[str], formula: Callable[..., Estimate], study: str, timer: str, **asked: Any
     ) -> Estimates:
-        timer = timer or CONDITIONS[self.condition].timer
+        condition = CONDITIONS[self.condition]
+        timer = timer or condition.timer
         ablated = any(version_of(version).ablation for version in versions)
-        study = study or CONDITIONS[self.condition].study or ("ablation" if ablated else home(versions[0]))
+        study = study or condition.study or ("ablation" if ablated else home(versions[0]))
+        if study == SLICES and home(versions[0]) == "fp16":
+            study = f"{SLICES}_fp16"
+        sms = STUDIES[study].sms if study in STUDIES else 0
+        timer += f"@{sms}" if sms and "@" not in timer else ""
 
         def ask(at: Study, problem: Problem) -> Estimate:
             return formula(problem, *(self._time(version, at, problem, timer) for version in versions))
@@ -146,16 +152,22 @@ class Evidence:
         return self._measured(versions, ask, study, **asked)
 
     def _time(self, version: str, study: Study, problem: Problem, timer: str) -> Estimate:
-        """Raises: Undecided where no time stands."""
-        values = study.medians(version, problem, timer)
+        """In a slice that of the control where `decides` says so. Raises: Undecided where no time stands."""
+        timed = version
+        if study.name.startswith(SLICES) and not timer_of(timer).cap:
+            timed, timer = self._on_their_sms(version, problem, timer)
+        values = study.medians(timed, problem, timer)
         if np.isnan(values).all():
             known = study.known(version, problem)
             reason = f"{version} has no time by {timer} on {problem}{f': {known.reason}' if known.reason else ''}"
             raise Undecided(reason, UNDECIDED if known.ran else known.word)
-        run, log = str(study.run["run"]), float(np.nanmean(np.log(values)))
-        stale = (version,) if version in study.stale_versions() else ()
-        sample = Sample(run, values, {version: values}, (log,), timer, self.record.pools)
-        return Estimate.of(sample, About((f"timings of {study.name}, run {run}",), stale))
+        by_run = zip(study.names, values.reshape(len(study.names), -1))
+        runs = [name for name, mine in by_run if not np.isnan(mine).all()]
+        log = float(np.nanmean(np.log(values)))
+        stale = (timed,) if timed in study.stale_versions() else ()
+        sample = Sample(study.names, values, {version: values}, (log,), timer, self.record.pools)
+        source = _of_runs("timings", study.name, runs) + f" ({timed})" * (timed != version)
+        return Estimate.of(sample, About((source,), stale))
 
     def _measured(
         self, versions: Sequence[str], ask: Callable[[Study, Problem], Estimate], study: str, **asked: Any
@@ -183,6 +195,37 @@ class Evidence:
         known = () if missing else set.intersection(*map(at.taken.__getitem__, versions))
         documents = at.taken.get(versions[0], ())
         return _answers(versions, number, known, documents, refuse, why if best.ran else best, **asked)
+
+    def _held(self, version: str, problem: Problem, target: str = "") -> list[int]:
+        """How many blocks of each launch an SM of a target holds, by data/resources.csv; empty where unknown."""
+        rows = self.record.resources.get(version, {}).get(problem)
+        if rows is None:
+            return []
+        mine = rows[rows["target"] == (target or self.target)].sort_values("launch")
+        return [int(blocks) for blocks in mine["blocks_per_sm"]]
+
+    def decides(self, version: str, problem: Problem) -> str:
+        """The version that is timed for another on their SMs: its control in CUDA C++ where an SM of their card holds
+        another number of its blocks, else itself.
+        """
+        control = next((v.id for v in VERSIONS.values() if v.control_of == version), "")
+        theirs = self._held(control, problem, AUTHORS_TARGET)
+        return control if theirs and theirs != self._held(version, problem, AUTHORS_TARGET) else version
+
+    def _on_their_sms(self, version: str, problem: Problem, timer: str) -> tuple[str, str]:
+        """The version and the timer that play their card in a slice: with as many blocks on an SM as one of theirs.
+
+        Raises: Undecided where an SM of this card holds fewer, and the blocks of the launch do not all fit at once.
+        """
+        timed, sms = self.decides(version, problem), timer_of(timer).sms
+        theirs, here = self._held(timed, problem, AUTHORS_TARGET), self._held(timed, problem)
+        plan = _plan(timed, problem)
+        for launch, most, fits in zip(plan.launches if isinstance(plan, Plan) else (), theirs, here):
+            if fits < most and fits * sms < math.prod(launch.grid):
+                reason = f"an SM of this card holds {fits} blocks of {timed}, one of theirs {most}"
+                raise Undecided(f"{reason}, at head dim {problem.hdim}")
+        fewer = any(most < fits for most, fits in zip(theirs, here))
+        return timed, f"{timer}/{AUTHORS_TARGET}" if fewer else timer
 
     def status(self, version: str, status: str, study: str = "", **asked: Any) -> Estimates:
         """1 where the check of a version says `status` (ok, wrong, infeasible), else 0.
@@ -218,7 +261,7 @@ class Evidence:
             if math.isnan(value):
                 raise Undecided(f"{version} at head dim {problem.hdim}: {word(check.status)}", word(check.status))
             stale = (version,) if version in at.stale_versions() else ()
-            return Estimate.exact(value, f"checks of {at.name}, run {at.run['run']}", stale=stale)
+            return Estimate.exact(value, _of_runs("checks", at.name, at.counted_names), stale=stale)
 
         return self._measured((version,), ask, study or home(version), **asked)
 
@@ -349,6 +392,10 @@ class Evidence:
         if name not in self.gpu["ceilings"]:
             return Estimate.none(Known(NOT_MEASURED, f"ceiling {name} is not measured"))
         return Estimate.exact(self.gpu["ceilings"][name], "gpu.json")
+
+
+def _of_runs(table: str, study: str, runs: Sequence[str]) -> str:
+    return f"{table} of {study}, run{'s' * (len(runs) > 1)} {', '.join(runs)}"
 
 
 def said(row: str) -> Estimate:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize, special
 
+from ..record.timers import timer_of
+
 CONFIDENCE = 0.95
 TIE = 1.03  # ratios this near to 1 are no difference
 SIZES_US = (10.0, 30.0, 100.0, 300.0)  # of a call: between them runs differ alike
@@ -34,18 +36,24 @@ def pool_of(pools: Mapping[str, Pool], timer: str, us: float) -> Pool | None:
 
     Where too few ratios of that size were measured again, that of all ratios of the timer.
     """
-    return pools.get(sized(timer, us), pools.get(timer))
+    name = timer_of(timer).pool if timer else timer
+    return pools.get(sized(name, us), pools.get(name))
 
 
-def half_width(variance: Any, n: Any, pool: Pool | None = None, gain: float = 1.0) -> Any:
-    """Half an interval, from the variance between `n` processes, two or more: floats, or arrays of one shape.
+def half_width(
+    variance: Any, n: Any, pool: Pool | None = None, gain: float = 1.0, runs: Any = 1, seen: Any = 0.0
+) -> Any:
+    """Half an interval, from the variance between the processes of a run, `n` in all `runs`: floats, or arrays.
 
-    With a pool, of the difference from another run: both vary within and between runs. `gain` is the variance between
-    runs in units of the pool's: 1 of the logarithm of a ratio. Ratios differ in how much they do, so the pool counts
-    for no more degrees of freedom than the processes.
+    With a pool, of the difference between the mean of these runs and another run: both vary within and between runs.
+    `gain` is the variance between runs in units of the pool's: 1 of the logarithm of a ratio. Where these runs differ
+    by more among themselves, their variance `seen` counts. Ratios differ in how much they do, so the pool counts for
+    no more degrees of freedom than the processes.
     """
-    of_mean = variance / n if pool is None else 2 * (gain * pool.between + variance / n)
-    return special.stdtrit(n - 1, (1 + CONFIDENCE) / 2) * np.sqrt(of_mean)  # Student's t, without scipy.stats' checks
+    within = variance * runs / n
+    of_run = within if pool is None else np.maximum(gain * pool.between + within, seen)
+    of_mean = of_run / runs if pool is None else of_run * (1 + 1 / runs)
+    return special.stdtrit(n - runs, (1 + CONFIDENCE) / 2) * np.sqrt(of_mean)  # Student's t: scipy.stats checks more
 
 
 def fit(ratio: np.ndarray, mean: np.ndarray, variance: np.ndarray, size: np.ndarray) -> Pool:

@@ -12,7 +12,6 @@ from kernels import Problem
 
 from ..record import rows
 from ..record.files import COUNTS, DATA, REFERENCE, RESOURCES, read_json, read_table, with_problems
-from .current import complete_runs
 from .interval import Pool
 from .pool import by_run, pooled
 from .study import Study
@@ -29,7 +28,7 @@ class Record:
         self.slug = folder.name
         self.gpu: dict[str, Any] = read_json(folder / "gpu.json")
         self._frames: dict[str, pd.DataFrame] = {}
-        self._studies: dict[tuple[str, str], Study] = {}
+        self._studies: dict[tuple[str, frozenset[str] | None], Study] = {}
 
     @property
     def is_reference(self) -> bool:
@@ -76,15 +75,15 @@ class Record:
         vars(found)["complete"] = self.complete[only | (self.complete["run"] < runs.transform("max"))]
         return found
 
-    def study(self, name: str, run: str = "") -> Study:
-        """The latest complete run of a study, or `run`; false of none."""
-        key = name, run
+    def study(self, name: str, among: frozenset[str] | None = None) -> Study:
+        """The complete runs of a study, of all or `among` some; false of none."""
+        key = name, among
         if key not in self._studies:
-            mine = self.complete[self.complete["study"] == name]
-            mine = mine[mine["run"] == run] if run else mine
-            row, timings = complete_runs(mine).get(name, {"study": name}), self.frame("timings")
+            mine = self.complete[self.complete["study"] == name].sort_values("run").to_dict("records")
+            mine = [run for run in mine if among is None or run["run"] in among]
+            timings = self.frame("timings")
             most = int(timings["process"].max()) if len(timings) else 0
-            self._studies[key] = Study(self.target, row, self.frame("checks"), timings, most)
+            self._studies[key] = Study(self.target, name, mine, self.frame("checks"), timings, most)
         return self._studies[key]
 
     def read(self) -> None:

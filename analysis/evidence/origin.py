@@ -67,8 +67,8 @@ def measured_on(card: str, runs: Iterable[Mapping[str, Any]], words: str = "") -
 
 
 def measured(e: Evidence, *studies: str) -> Source:
-    """Measured on a card, in the latest complete runs of these studies."""
-    return measured_on(e.card, [study.run for name in studies if (study := e.study(name))])
+    """Measured on a card, in the complete runs of these studies whose rows count."""
+    return measured_on(e.card, [run for name in studies for run in e.study(name).counted])
 
 
 def counters_of(e: Evidence, runs: Iterable[str] = ()) -> Source:

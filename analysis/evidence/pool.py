@@ -12,7 +12,8 @@ import pandas as pd
 from kernels import VERSIONS
 from kernels.version import PROBLEM_COLUMNS
 
-from .current import called_today
+from ..record.timers import timer_of
+from .current import assembled_by, called_today
 from .interval import Pool, fit, half_width, pool_of, sized
 from .siblings import standing
 
@@ -35,7 +36,7 @@ def by_run(runs: pd.DataFrame, timings: pd.DataFrame) -> pd.DataFrame:
             **{name: rows[name] for name in ("run", "process", "study", "timer", "version")},
             "problem": rows.groupby(list(PROBLEM_COLUMNS), sort=False).ngroup(),
             "baseline": rows["version"].map({name: version.baseline for name, version in VERSIONS.items()}),
-            "code": rows["source_hash"].map(called_today),
+            "code": rows["source_hash"].map(called_today) + rows["version"].combine(rows["assembler"], assembled_by),
             "log": np.log(rows["median_us"].astype(float)),
         }
     )
@@ -55,9 +56,10 @@ def pooled(ratios: pd.DataFrame) -> dict[str, Pool]:
     Without those of which no ratio, or of a size fewer than `RATIOS`, was measured in `RUNS` complete runs of one code.
     """
     repeated = ratios[ratios.groupby(RATIO)["run"].transform("size") >= RUNS]
-    sizes = [sized(*each) for each in zip(repeated["timer"], repeated["us"])]
+    timers = repeated["timer"].map(lambda name: timer_of(name).pool)
+    sizes = [sized(*each) for each in zip(timers, repeated["us"])]
     found = {}
-    for least, names in ((1, repeated["timer"]), (RATIOS, pd.Series(sizes, index=repeated.index, dtype=object))):
+    for least, names in ((1, timers), (RATIOS, pd.Series(sizes, index=repeated.index, dtype=object))):
         for name, mine in repeated.groupby(names):
             which = mine.groupby(RATIO).ngroup().to_numpy()
             if which.max() + 1 >= least:
@@ -78,7 +80,8 @@ def coverage(ratios: pd.DataFrame) -> pd.DataFrame:
         latest = others.sort_values("run").groupby(RATIO).tail(1)
         both = ratios[ratios["run"] == run].merge(latest, on=RATIO, suffixes=("_left", ""))
         known = pooled(others)
-        both = both[both["timer"].isin(known)]
+        pools = both["timer"].map(lambda name: timer_of(name).pool)
+        both = both[pools.isin(list(known))]
         pools_of = [pool_of(known, timer, us) for timer, us in zip(both["timer"], both["us"])]
         half = [half_width(*each) for each in zip(both["var"], both["size"], pools_of)]
         off = (both["mean_left"] - both["mean"]).abs()

@@ -11,6 +11,8 @@ import pandas as pd
 
 from kernels.version import PROBLEM_COLUMNS
 
+from ..record.timers import timer_of
+
 TIMERS = ("device_warm", "device_cold")
 OFF = 1.10  # times the median p20 of its siblings, or a part of it: measured again
 AGREE = 1.03  # times their median, or a part of it: such siblings agree
@@ -39,7 +41,8 @@ def _compared(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _timed(timings: pd.DataFrame) -> pd.DataFrame:
-    return timings[timings["timer"].isin(TIMERS) & timings["median_us"].notna()]
+    of_device = timings["timer"].map(lambda name: isinstance(name, str) and timer_of(name).base in TIMERS).astype(bool)
+    return timings[of_device & timings["median_us"].notna()]
 
 
 def _again(timings: pd.DataFrame) -> pd.Series:

@@ -1,11 +1,12 @@
-"""One study on one card: the rows of one run, by default its latest complete one, and what is known from them.
+"""One study on one card: the rows of its complete runs, and what is known from them.
 
-A row counts as stale when its source_hash is not that of today's code.
+Of each version the rows of the code as it stands count, from all runs; where there is none, those of the latest run
+that has it, which are stale.
 """
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -43,10 +44,11 @@ class Check(NamedTuple):
 
 @dataclass(eq=False)
 class Study:
-    """The rows of one run of a study, whose row is `run`; false, and without rows, where none is complete."""
+    """The rows of a study in its complete `runs`, from the first to the latest; false without any."""
 
     target: str
-    run: Mapping[str, Any]
+    name: str
+    runs: Sequence[Mapping[str, Any]]
     checks: pd.DataFrame
     timings: pd.DataFrame
     most: int  # processes of a run of this card
@@ -56,21 +58,40 @@ class Study:
         self.checks, self.timings = self._latest(self.checks), standing(self._latest(self.timings))
 
     def _latest(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Rows of the run, which holds one code of each version."""
-        if "run" not in self.run:
+        """The rows that count, of one code of each version."""
+        frame = frame[(frame["study"] == self.name) & frame["run"].isin(self.names)]
+        if frame.empty:
             return frame.iloc[:0].assign(problem=[])
-        frame = with_problems(frame[(frame["study"] == self.run["study"]) & (frame["run"] == self.run["run"])])
+        old = outdated(frame)
+        stale = set(frame["version"]) - set(frame.loc[~old, "version"])
+        latest = frame.groupby("version")["run"].transform("max")
+        frame = with_problems(frame[~old | (frame["version"].isin(stale) & (frame["run"] == latest))])
         numbers = [name for name in NUMBERS if name in frame]
         frame[numbers] = frame[numbers].astype(float)
-        self._stale |= set(frame.loc[outdated(frame), "version"])
+        self._stale |= stale
         return frame
 
     def __bool__(self) -> bool:
         return len(self.checks) > 0
 
     @property
-    def name(self) -> str:
-        return str(self.run["study"])
+    def run(self) -> Mapping[str, Any]:
+        """The latest run. Raises: IndexError without any."""
+        return self.runs[-1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(str(run["run"]) for run in self.runs)
+
+    @functools.cached_property
+    def counted(self) -> list[Mapping[str, Any]]:
+        """The runs that have rows which count."""
+        there = set(self.checks["run"]) | set(self.timings["run"])
+        return [run for run in self.runs if run["run"] in there]
+
+    @property
+    def counted_names(self) -> tuple[str, ...]:
+        return tuple(str(run["run"]) for run in self.counted)
 
     @property
     def processes(self) -> int:
@@ -108,16 +129,18 @@ class Study:
         return {name: set(rows.loc[rows["status"] != "unsupported", "problem"]) for name, rows in by_version}
 
     def medians(self, version: str, problem: Problem, timer: str) -> np.ndarray:
-        """Median microseconds by process, NaN of one that has none; of all runs of a card as many."""
-        return self._timed.get((version, problem, timer), np.full(self.most, np.nan))
+        """Median microseconds by run and process, NaN of one that has none; each run has `most` places."""
+        return self._timed.get((version, problem, timer), np.full(self.most * len(self.runs), np.nan))
 
     @functools.cached_property
     def _timed(self) -> dict[tuple[str, Problem, str], np.ndarray]:
         frame = self.timings[self.timings["median_us"].notna()]
+        first = {name: place * self.most for place, name in enumerate(self.names)}
+        places = (frame["run"].map(first) + frame["process"] - 1).to_numpy(int)
         found = {}
         for key, at in frame.groupby([*PAIR, "timer"], sort=False).indices.items():
-            found[key] = np.full(self.most, np.nan)
-            found[key][frame["process"].to_numpy()[at] - 1] = frame["median_us"].to_numpy()[at]
+            found[key] = np.full(self.most * len(self.runs), np.nan)
+            found[key][places[at]] = frame["median_us"].to_numpy()[at]
         return found
 
     @functools.cached_property

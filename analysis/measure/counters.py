@@ -31,7 +31,7 @@ from kernels.checking.reference import make_inputs
 from kernels.runtime.gpu import Program, device_target
 
 from ..errors import DataError, Refused
-from ..evidence.current import Row, current, today
+from ..evidence.current import Row, current, identity
 from ..record import cards, records
 from ..record.problems import problem_columns, problem_of
 from .machine import toolkit
@@ -194,7 +194,7 @@ def tidy(text: str, launched: Sequence[tuple[Task, int, str]], metrics: Sequence
     rows = []
     for (task, launch, kernel), row in zip(launched, kernels):
         columns = {"study": task.study, "version": task.version, **problem_columns(task.problem)}
-        columns |= {"launch": launch, "kernel": kernel, "source_hash": today(task.version)}
+        columns |= {"launch": launch, "kernel": kernel, **identity(task.version)}
         for metric in metrics:
             with contextlib.suppress(ValueError):  # n/a: this kernel has no such value
                 value = float(row.get(metric, "").replace(",", ""))

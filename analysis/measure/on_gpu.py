@@ -17,9 +17,11 @@ from kernels.runtime.gpu import GpuError, Program, device_target
 from kernels.version import Plan
 
 from ..errors import MeasureError
-from ..evidence.current import today
+from ..evidence.current import identity
 from ..record.files import Row, problem_columns
+from ..record.timers import timer_of
 from . import machine
+from .slices import capped, caps
 from .studies import SOURCE_TIMER, Pair
 from .timing import cold_copies, is_enough, measure, summarise
 
@@ -42,7 +44,7 @@ def row_of(pair: Pair, **values: Any) -> Row:
     return {
         "version": name,
         **problem_columns(problem),
-        "source_hash": today(name),
+        **identity(name),
         "measured_at": machine.now(),
         **values,
     }
@@ -226,6 +228,7 @@ class Timed:
     timer: str
     samples_us: list[float] = dataclasses.field(default_factory=list)
     failed: Row | None = None
+    capped: Program | None = None  # with fewer blocks on an SM, made once
 
     @property
     def is_done(self) -> bool:
@@ -234,10 +237,19 @@ class Timed:
     def take(self, program: Program) -> None:
         """Add samples, or note what failed. Raises: Poisoned where the card does not answer any more."""
         try:
-            chosen = _cold(program.plan) if self.timer == "device_cold" else program
-            self.samples_us += measure(chosen, self.timer, VERSIONS[self.trial.pair[0]].iterations)
+            how, chosen = timer_of(self.timer), program
+            if how.base == "device_cold":
+                chosen = _cold(program.plan)
+            elif how.cap:
+                self.capped = chosen = self.capped or self._capped(program.plan)
+            iterations, probed = VERSIONS[self.trial.pair[0]].iterations, bool(self.samples_us)
+            self.samples_us += measure(chosen, self.timer, iterations, probed)
         except Exception as error:
             self.failed = failure(error)
+
+    def _capped(self, plan: Plan) -> Program:
+        most = caps(timer_of(self.timer), *self.trial.pair, device_target())
+        return Program(capped(plan, most, device_target()), _given(shape_of(self.trial.pair)))
 
     def row(self, process: int) -> Row:
         own = self.failed or {
@@ -274,7 +286,7 @@ def time_all(trials: Sequence[Trial], process: int, send: Connection) -> None:
                     send.send(("timings", Timed(trial, timer, failed=failed).row(process)))
                 continue
             for timing in (Timed(trial, timer) for timer in trial.timers):
-                if timing.timer == SOURCE_TIMER:
+                if timer_of(timing.timer).base == SOURCE_TIMER:
                     harness.append((place, timing, program))
                     continue
                 timing.take(program)

@@ -39,6 +39,7 @@ from ..record.problems import problem_of
 from . import preflight
 from .machine import now
 from .on_gpu import Row, Trial, check_all, identify, in_order, in_shapes, load_all, row_of, said, survey, time_all
+from .slices import applies
 from .studies import STUDIES, Pair, Study, loads_ahead, studies
 from .workers import Sent, Worker, answer, compilers, tqdm
 
@@ -133,7 +134,7 @@ class StudyRun:
     """A study in a run: its rows, and what is still to do; the complete run that counts, if there is one."""
 
     def __init__(self, study: Study, writer: Writer, new: bool = False) -> None:
-        self.study = study
+        self.study, self.target = study, writer.gpu["target"]
         self.started = time.monotonic()
         self._tables: dict[str, list[Row]] = {}
         folder = None if new else writer.complete(study.name)
@@ -189,12 +190,13 @@ class StudyRun:
         """What a process has not timed yet."""
         rows = (row for row in self.rows("timings") if row["process"] == process)
         seen = {(row["version"], problem_of(row), row["timer"]) for row in rows}
-        trials = [
-            Trial(pair, tuple(timer for timer in self.study.timers if (*pair, timer) not in seen), check["status"])
-            for pair, check in self.verdicts().items()
-            if check["status"] in TIMED_STATUSES
-        ]
-        return [trial for trial in trials if trial.timers]
+        trials = []
+        for pair, check in self.verdicts().items():
+            own = [timer for timer in self.study.timers if applies(timer, *pair, self.target)]
+            timers = tuple(timer for timer in own if (*pair, timer) not in seen)
+            if timers and check["status"] in TIMED_STATUSES:
+                trials.append(Trial(pair, timers, check["status"]))
+        return trials
 
     def off(self, process: int) -> list[Trial]:
         """What a process is to time again, being off its siblings: each once, as soon as all of these are timed."""

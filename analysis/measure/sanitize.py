@@ -35,7 +35,7 @@ from kernels.runtime.compile import compile_ptx, require_target
 from kernels.runtime.gpu import DTYPES, device_target, encode_map, load_ptx, prepare_launch, require_gpu
 
 from ..errors import REFUSED, MeasureError
-from ..evidence.current import Row, current, today
+from ..evidence.current import Row, current, identity
 from ..record import cards, records
 from ..record.files import ROOT
 from .machine import toolkit
@@ -188,7 +188,7 @@ def row_of(tool: str, name: str, told: Told, hears: bool) -> Row:
         elif told.code or told.hazards is None or not hears:
             finding, expected = "not_checked", False
     own = {"finding": finding, "hazards": told.hazards, "expected": expected}
-    return {"tool": tool, "version": name, **own, "source_hash": today(name)}
+    return {"tool": tool, "version": name, **own, **identity(name)}
 
 
 def _parts(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

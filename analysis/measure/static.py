@@ -35,7 +35,7 @@ from kernels.runtime.compile import resources as resources_of
 from kernels.runtime.emulator import run
 from kernels.version import PROBLEM_COLUMNS, Kernel
 
-from ..evidence.current import Row, current, today
+from ..evidence.current import Row, current, identity, today
 from ..record import files
 from ..record import rows as measured
 from ..record.files import problem_columns, problem_of, read_records, read_table, write_table
@@ -104,7 +104,7 @@ def compiled(name: str, problem: Problem) -> list[Row]:
                         "shared_bytes": launch.dynamic_bytes + used.static_shared_bytes,
                         "blocks_per_sm": blocks_per_sm(launch, target),
                     }  # fmt: skip
-                    rows.append({"version": name, **problem_columns(problem), **own, "source_hash": today(name)})
+                    rows.append({"version": name, **problem_columns(problem), **own, **identity(name)})
     return rows
 
 

@@ -11,6 +11,7 @@ from kernels.version import TABLES
 
 from ..errors import DataError
 from ..record.problems import values_of
+from ..record.timers import timer_of
 
 TIMERS = ("device_warm", "device_cold", "launched")
 SOURCE_TIMER = "launched"  # times what the documents' own harness times
@@ -26,6 +27,12 @@ class Study:
     timers: tuple[str, ...]
     parts: tuple[tuple[tuple[str, ...], tuple[Problem, ...]], ...] = ()
     scaled: Callable[[Problem, int], Problem] | None = None
+
+    @property
+    def sms(self) -> int:
+        """SMs of the slice that all its times are of; 0 of the whole card, or of several slices."""
+        slices = {timer_of(timer).sms for timer in self.timers}
+        return slices.pop() if len(slices) == 1 else 0
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -79,13 +86,14 @@ def _log() -> Iterator[Problem]:
     yield Problem("attention", 1, 1, seq_q=8, hdim=16384)
 
 
-AUTHORS_SMS = 48  # of the RTX 4000 Ada
+AUTHORS_SMS, AUTHORS_TARGET = 48, "sm_89"  # of the RTX 4000 Ada
 AUTHORS_FP16_SMS = 58  # of the L4
+SLICE, FP16_SLICE = AUTHORS_SMS, 56  # SMs of a slice that plays their card: a Hopper card gives multiples of 8
 
 
-ALSO_MATCHED = (  # ablations that explain what is faster with that load alone
-    "rope_v7_global_query", "fp16_phase4_scalar_loads", "fp16_phase4_64x64", "fp16_phase4_64x32"
-)  # fmt: skip
+def timers_on(sms: int, *caps: str) -> tuple[str, ...]:
+    """The timers of a slice: the GPU alone and by the documents' harness, without a cap and with each."""
+    return tuple(f"{timer}@{sms}{cap}" for timer in ("device_warm", SOURCE_TIMER) for cap in ("", *caps))
 
 
 def matched(problem: Problem, sms: int) -> Problem:
@@ -336,12 +344,25 @@ def _studies() -> Iterator[Study]:
     changed = {name for v in VERSIONS.values() if v.ablation for name in (v.id, v.parent, v.baseline)}
     beside = _ids(lambda v: v.id in changed | {"rope_v4", "rope_v6a"})
     yield Study("ablation", "One thing changed", warm, ((beside, published),))
-    load = _ids(lambda v: v.of_log or v.id in ALSO_MATCHED)
-    yield Study("matched", "The load of each SM as on the authors' card", both, ((load, published),), matched)
-    blocks = tuple(partial_rope(1, heads, 64, hdim) for hdim in (512, 2048) for heads in WAVES)
-    yield Study("waves", "Time by blocks of a call", warm, ((("rope_separate", "rope_v7"), blocks),))
     in_c = {name for v in VERSIONS.values() if v.control_of for name in (v.id, v.control_of)}
     plain = tuple(problem for problem in published if not problem.causal)
+    listed = _ids(lambda v: v.of_log)
+    parts = (listed, published), (beside, published), (_ids(lambda v: v.control_of), plain)
+    for name, sms, family in (("slices", SLICE, ""), ("slices_fp16", FP16_SLICE, "fp16")):
+        mine = tuple((ids, tuple(p for p in of if (p.family == "fp16") == bool(family))) for ids, of in parts)
+        timers = timers_on(sms, f"/{AUTHORS_TARGET}")
+        yield Study(name, f"The shapes of the documents on {sms} SMs, as many as their card has", timers, mine)
+    race = ("rope_separate", "rope_v7", "sinusoidal_separate_scalar", "sinusoidal_separate_float4", "sinusoidal_v5")
+    heads = tuple(partial_rope(1, heads, 64, hdim) for hdim in (512, 2048) for heads in range(1, 17))
+    one = MAIN, Problem("sinusoidal", 1, 4, seq_q=64, hdim=MAIN.hdim)
+    by_sms = tuple(f"device_warm@{sms}" for sms in range(8, 129, 8))
+    by_blocks = tuple(f"device_warm@{SLICE}/{blocks}" for blocks in range(3, 9))
+    yield Study("slices_heads", "V7 by heads on their SMs", timers_on(SLICE), ((race[:2], heads),))
+    yield Study("slices_sms", "V7 and V5 by SMs", (*by_sms, "device_warm"), ((race, one),))
+    yield Study("slices_blocks", "V7 by blocks an SM on their SMs", by_blocks, ((race[:2], (MAIN,)),))
+    yield Study("matched", "The load of each SM as on the authors' card", (), ((of_log, published),), matched)
+    blocks = tuple(partial_rope(1, heads, 64, hdim) for hdim in (512, 2048) for heads in WAVES)
+    yield Study("waves", "Time by blocks of a call", warm, ((("rope_separate", "rope_v7"), blocks),))
     yield Study("control", "The same in CUDA C++", both, ((_ids(lambda v: v.id in in_c), plain),))
     everywhere = tuple(dict.fromkeys((*CHOSEN, *BEYOND, *MAP)))
     yield Study("beyond", "V8 against the log and PyTorch", warm, (((*LOG_AND_V8, *COMPILED), BEYOND),))
@@ -375,17 +396,21 @@ OTHER_RUNS = ("sanitizers", "counters", *OP)  # what else stands in run.json
 
 
 class Condition(NamedTuple):
-    """How a published ratio is measured here: in the study of its shape or in another, and by which timer."""
+    """How what documents say is measured here: in the study of its shape or in another, and by which timer."""
 
     timer: str
     study: str = ""
 
 
-DEVICE, MATCHED = "device", "matched"
+SLICES, MATCHED = "slices", "matched"
+THEIR_CLOCK, THEIR_SMS = "their SMs, by their clock", "their SMs, the GPU alone"
+CLOCK, DEVICE = "whole card, by their clock", "whole card, the GPU alone"
 CONDITIONS = {
-    "as timed": Condition(SOURCE_TIMER),
+    THEIR_CLOCK: Condition(SOURCE_TIMER, SLICES),
+    THEIR_SMS: Condition("device_warm", SLICES),
+    CLOCK: Condition(SOURCE_TIMER),
     DEVICE: Condition("device_warm"),
-    MATCHED: Condition("device_warm", "matched"),
+    MATCHED: Condition("", MATCHED),  # of counters alone
 }
 PUBLISHED = "log,fp16,ablation,control"  # the studies that hold every shape of the documents
 # What the book shows hardware counters of: studies, which versions of theirs and head dims, all where none is named.
@@ -408,8 +433,10 @@ def study(name: str) -> Study:
 
 
 def studies(names: str) -> list[Study]:
-    """Studies by their names, separated by commas; "all" for all. Raises: DataError with the known names."""
-    return [study(name) for name in (STUDIES if names == "all" else names.split(","))]
+    """Studies by their names, separated by commas; "all" for all that time. Raises: DataError with the known names."""
+    if names == "all":
+        return [each for each in STUDIES.values() if each.timers]
+    return [study(name) for name in names.split(",")]
 
 
 COUNTED = Study(  # at shapes of the log, beyond which these go

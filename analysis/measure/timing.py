@@ -4,8 +4,11 @@ device_warm: CUDA-graph replays over one set of buffers: the device's own time, 
 device_cold: the same over sets of buffers that together are twice the L2, so each call finds its inputs in DRAM.
 launched: the source's own harness: bare driver launches in a loop, with the host syncs it makes. What the host takes
 drifts, so its samples are taken one by one, in turns with what is compared.
+
+Each is of the whole card, or of a slice: `analysis/record/timers.py` has the names.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +19,9 @@ import torch
 
 from kernels.runtime.gpu import Program
 from kernels.version import Plan, Unsupported
+
+from ..record.timers import timer_of
+from .slices import within
 
 SAMPLE_US = 300.0  # of device time in a sample; the start of a graph, about 1 us, is then noise
 CLEARLY_ENOUGH = 2  # times that, in the first replay, which the start of a graph makes longer
@@ -46,19 +52,22 @@ def elapsed_us(work: Callable[[], Any], samples: int = 1) -> list[float]:
     return [start.elapsed_time(end) * US_PER_MS for start, end in events]
 
 
-def _capture(program: Program, order: list[int]) -> torch.cuda.CUDAGraph:
-    """`torch.cuda.graph` without its collecting of garbage and emptying of caches, which take longer than timing."""
-    graph, stream = torch.cuda.CUDAGraph(), _capture_stream()
+def capture(work: Callable[[], Any], stream: torch.cuda.Stream | None = None) -> Callable[[], None]:
+    """The replay of a graph of `work`, captured on a stream of the whole card, or on that of a slice: its kernels run
+    where they were captured.
+
+    `torch.cuda.graph` without its collecting of garbage and emptying of caches, which take longer than timing.
+    """
+    graph, stream = torch.cuda.CUDAGraph(), stream or _capture_stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         graph.capture_begin()
         try:
-            for copy in order:
-                program.launch(copy)
+            work()
         finally:
             graph.capture_end()
     torch.cuda.current_stream().wait_stream(stream)
-    return graph
+    return graph.replay
 
 
 @functools.cache
@@ -66,20 +75,30 @@ def _capture_stream() -> torch.cuda.Stream:
     return torch.cuda.Stream()
 
 
-def _time_graph(program: Program, order: list[int], samples: int) -> list[float]:
+def _time_graph(
+    program: Program, order: list[int], samples: int, stream: torch.cuda.Stream | None = None
+) -> list[float]:
     """Samples of a graph that calls the copies in `order`, as often as fills a sample."""
+
+    def captured(rounds: int) -> Callable[[], None]:
+        def calls() -> None:
+            for copy in order * rounds:
+                program.launch(copy)
+
+        return capture(calls, stream)
+
     for copy in dict.fromkeys(order):  # what a peer makes of a copy's inputs once is no part of the graph
         program.launch(copy)
     torch.cuda.synchronize()
-    graph, rounds = _capture(program, order), 1
-    (once_us,) = elapsed_us(graph.replay)
+    replay, rounds = captured(1), 1
+    (once_us,) = elapsed_us(replay)
     if once_us < CLEARLY_ENOUGH * SAMPLE_US:
-        once_us = min(elapsed_us(graph.replay, 2))
+        once_us = min(elapsed_us(replay, 2))
         rounds = math.ceil(SAMPLE_US / once_us)
-        graph = _capture(program, order * rounds) if rounds > 1 else graph
-        graph.replay()
+        replay = captured(rounds) if rounds > 1 else replay
+        replay()
     samples = min(samples, max(LEAST_SAMPLES, math.ceil(ENOUGH_US / (rounds * once_us))))
-    return [total / (rounds * len(order)) for total in elapsed_us(graph.replay, samples)]
+    return [total / (rounds * len(order)) for total in elapsed_us(replay, samples)]
 
 
 def cold_copies(plan: Plan, inputs: Mapping[str, Any], l2_bytes: int) -> int:
@@ -112,13 +131,18 @@ def is_enough(samples_us: Sequence[float], iterations: int) -> bool:
     return len(samples_us) >= HARNESS_SAMPLES or sum(samples_us) * iterations >= ENOUGH_US
 
 
-def measure(program: Program, timer: str, iterations: int = 1) -> list[float]:
+def measure(program: Program, timer: str, iterations: int = 1, probed: bool = False) -> list[float]:
     """Samples of the timer of that name, in microseconds a call: of launched one, of the others all.
 
     device_cold is over all copies of the program's buffers; `iterations` are the calls of a sample of launched.
+    `probed`: the slice was counted for a sample of this timing before.
+
+    Raises: Unsupported where the card makes no slice of so many SMs, MeasureError where it is not one.
     """
-    if timer == "launched":
-        return _time_harness(program, iterations)
-    if timer == "device_cold":
-        return _time_graph(program, list(range(len(program.buffers))), COLD_SAMPLES)
-    return _time_graph(program, [0], SAMPLES)
+    how = timer_of(timer)
+    with within(how.sms, capture, probed) if how.sms else contextlib.nullcontext() as stream:
+        if how.base == "launched":
+            return _time_harness(program, iterations)
+        if how.base == "device_cold":
+            return _time_graph(program, list(range(len(program.buffers))), COLD_SAMPLES, stream)
+        return _time_graph(program, [0], SAMPLES, stream)

@@ -9,8 +9,9 @@ from kernels import VERSIONS
 
 from ..claims import judge
 from ..claims.claim import CLAIMS, HEADLINE, WRITE_UP, Claim
-from ..claims.rule import DEVICE, FALLS, IN_PART, IN_PROSE, MEANS, VERDICTS, told
+from ..claims.rule import FALLS, IN_PART, IN_PROSE, MEANS, VERDICTS, told
 from ..evidence import DECIDED, Evidence
+from ..measure.studies import DEVICE, THEIR_SMS
 from ..record import published
 from ..record.text import number
 from .table import VERDICT_STYLE, Missing, Table, lines, mark, small, to, verdict_mark
@@ -142,8 +143,8 @@ def answers(e: Evidence, *ids: str) -> Table:
         tests = judge.recorded(e.record)[claim.id]
         word, quote = tests[0]["verdict"], escape(claim.quote.replace("**", ""))  # the documents are Markdown
         said = lines(escape(claim.claim), small(f"“{quote}” {escape(next(iter(claim.where)))}"))
-        heads = [test for test in tests if test["role"] == HEADLINE and test["condition"] in (None, "", DEVICE)]
-        parts = {test["part"]: told(test["given"]) for test in heads if word == IN_PART}
+        heads = [row for row in tests if row["role"] == HEADLINE and row["condition"] in (None, "", DEVICE, THEIR_SMS)]
+        parts = {test["part"]: told(test["given"]) for test in heads[::-1] if word == IN_PART}
         under = (small(f"{escape(part)}: {of_part}") for part, of_part in parts.items())
         rows.append((to(claim.id, LEDGER), said, lines(verdict_mark(word), *under)))
     header = ("claim", "what the documents say", "answer")

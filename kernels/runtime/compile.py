@@ -54,6 +54,8 @@ INSTRUCTIONS = {
 }
 ARCHITECTURE = re.compile(r"^\.target\s+(sm_\d+a)\b", re.MULTILINE)
 STATIC_SHARED = re.compile(r"^\s*\.shared [^;]*\[(\d+)\];", re.MULTILINE)
+PTXAS, NVJITLINK = "ptxas", "nvjitlink"
+OF_FLASH = re.compile(r"\.entry\s+_ZN\d+\w+?5flash\d")  # a kernel of the package flash, by its mangled module
 REGISTER_UNIT = 256  # registers are allocated per warp, in units of this many
 SHARED_UNIT = 128
 WARP_GROUPS = 4  # an SM distributes its warps over four register files
@@ -265,12 +267,24 @@ def entry_name(ptx: str) -> str:
     return match[1]
 
 
+def assembler_of(ptx: str) -> str:
+    """The assembler of a kernel: ptxas, which assembles whole programs as nvcc does by default; nvJitLink for the
+    kernels of `flash` that do without setmaxnreg and tensor maps, as they were measured.
+
+    nvJitLink assembles relocatable code, which may have other registers for the same PTX.
+    """
+    whole = not OF_FLASH.search(ptx) or "setmaxnreg" in ptx or OPENED_MAP.search(ptx)
+    return PTXAS if whole else NVJITLINK
+
+
 def assemble(ptx: str, target: str) -> tuple[bytes, str]:
     """Machine code (cubin) of a PTX text and the assembler's log. Raises: CompileError with the log."""
     bound = ARCHITECTURE.search(ptx)
     target = architecture_target(bound and bound[1], target, "the PTX")
-    if "setmaxnreg" in ptx or OPENED_MAP.search(ptx):
-        return _assemble_whole(ptx, target)
+    return (_by_ptxas if assembler_of(ptx) == PTXAS else _by_nvjitlink)(ptx, target)
+
+
+def _by_nvjitlink(ptx: str, target: str) -> tuple[bytes, str]:
     options = [f"-arch={target}", "-Xptxas=-v"]
     if nvjitlink.version() >= (13, 0):  # some linkers log nothing without it; those of CUDA 12 print everything
         options.append("-verbose")
@@ -307,16 +321,24 @@ def maps_by_value(ptx: str) -> str:
     return OPENED_MAP.sub("", ptx)
 
 
-def _assemble_whole(ptx: str, target: str) -> tuple[bytes, str]:
-    """As `assemble`, by ptxas: nvJitLink assembles for linking, and setmaxnreg is ignored then."""
-    ptx = maps_by_value(ptx)
-    ptxas = find_nvidia_binary_utility("ptxas")
-    if ptxas is None:
-        raise CompileError(f"{target}: no ptxas is installed, which kernels with setmaxnreg need")
+@functools.cache
+def _ptxas() -> tuple[str, str]:
+    """The path of ptxas and its release, such as "13.0.88". Raises: CompileError where none is installed."""
+    path = find_nvidia_binary_utility("ptxas")
+    if path is None:
+        raise CompileError("no ptxas is installed, which assembles the kernels: install the package nvidia-cuda-nvcc")
+    said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+    if not (release := re.search(r"V(\d+\.\d+\.\d+)", said)):
+        raise CompileError(f"{path} does not say its release: {said.strip() or 'nothing'}")
+    return str(path), release[1]
+
+
+def _by_ptxas(ptx: str, target: str) -> tuple[bytes, str]:
     with tempfile.TemporaryDirectory() as folder:
         text, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
-        text.write_text(ptx)
-        done = subprocess.run([ptxas, f"-arch={target}", "-v", text, "-o", cubin], capture_output=True, text=True)
+        text.write_text(maps_by_value(ptx))
+        command = [_ptxas()[0], f"-arch={target}", "-v", str(text), "-o", str(cubin)]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise CompileError(f"{target}: {done.stderr or done.stdout}")
         return cubin.read_bytes(), done.stderr + done.stdout
@@ -337,7 +359,8 @@ def build(kernels: Iterable[Kernel], target: str) -> None:
 
 
 def _assembled_key(ptx: str, target: str) -> str:
-    return _key(f"{target} {nvjitlink.version()}\n{maps_by_value(ptx)}")
+    release = _ptxas()[1] if assembler_of(ptx) == PTXAS else nvjitlink.version()
+    return _key(f"{target} {assembler_of(ptx)} {release}\n{maps_by_value(ptx)}")
 
 
 @functools.cache

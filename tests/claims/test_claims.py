@@ -15,7 +15,7 @@ from analysis.claims.claim import CLAIMS, Claim, Test, effect, headline, speed
 from analysis.claims.rule import HOLDS, REPRODUCED, UNDECIDED, decide
 from analysis.evidence import Estimate, Estimates, Evidence, load, said
 from analysis.evidence.current import today
-from analysis.measure.studies import matched
+from analysis.measure.studies import DEVICE, MATCHED, THEIR_CLOCK, THEIR_SMS, matched
 from analysis.record.columns import SCHEMAS
 from analysis.record.files import DATA, MEASURED, REFERENCE, known_gpus, problem_columns
 from analysis.record.published import by_id
@@ -110,14 +110,14 @@ def test_a_verdict_follows_from_the_places_of_the_headline(kind: str, places: li
 @pytest.mark.parametrize(
     ("given", "verdict"),
     [
-        ({"device": S}, S),
-        ({"as timed": R, "device": S}, S),
-        ({"as timed": N, "device": P}, N),
-        ({"as timed": S, "device": P}, "depends on the timer"),
-        ({"as timed": P, "device": P, "matched": S}, "depends on the load"),
-        ({"as timed": S, "device": P, "matched": P}, "depends on the timer"),
-        ({"as timed": U, "device": P}, P),
-        ({"device": "not tested"}, "not tested"),
+        ({DEVICE: S}, S),
+        ({THEIR_CLOCK: R, THEIR_SMS: S}, S),
+        ({THEIR_CLOCK: N, THEIR_SMS: P}, N),
+        ({THEIR_CLOCK: S, THEIR_SMS: P}, "depends on the timer"),
+        ({DEVICE: P, MATCHED: S}, "depends on the load"),
+        ({THEIR_CLOCK: U, THEIR_SMS: P}, P),
+        ({DEVICE: "not tested"}, "not tested"),
+        ({}, U),
     ],
 )
 def test_conditions_that_disagree_are_the_verdict(given: dict[str, str], verdict: str) -> None:
@@ -125,11 +125,10 @@ def test_conditions_that_disagree_are_the_verdict(given: dict[str, str], verdict
 
 
 def test_a_condition_whose_interval_is_too_wide_demotes_nothing() -> None:
-    given = {"as timed": "same direction", "device": "reproduced", "matched": "reproduced"}
-    assert rule.across(given) == "same direction" and rule.across(given, unsure=["as timed"]) == "reproduced"
-    assert rule.across({**given, "device": "opposite"}, unsure=["as timed"]) == rule.across(
-        {**given, "device": "opposite"}
-    )
+    given = {THEIR_CLOCK: "same direction", THEIR_SMS: "reproduced"}
+    assert rule.across(given) == "same direction" and rule.across(given, unsure=[THEIR_CLOCK]) == "reproduced"
+    apart = {**given, THEIR_SMS: "opposite"}
+    assert rule.across(apart, unsure=[THEIR_CLOCK]) == rule.across(apart)
     assert rule.across(dict.fromkeys(given, "same direction"), unsure=list(given)) == "same direction"
     wide, clear = Estimate(1.4, 1.2, 1.6), Estimate(1.4, 1.38, 1.42)
     assert rule.too_wide(1.3, 1.3, rule.compare(1.3, 1.3, wide), wide)
@@ -186,6 +185,10 @@ def twice(e: Evidence) -> Iterator[Test]:
     yield speed(e, *V7, 512, published=2)
 
 
+def twice_in_log(e: Evidence) -> Iterator[Test]:
+    yield speed(e, *V7, 512, study="log", published=2)
+
+
 def asked(card: Path, measured: Callable[[Evidence], Any], **given: Any) -> dict[str, Any]:
     """The row of a universal headline."""
     given = given or {"least": 1}
@@ -223,20 +226,22 @@ def test_a_bound_is_a_number_a_row_or_one_for_each_place() -> None:
 
 
 def test_one_process_decides_nothing(card: Path) -> None:
-    add_run(card, "s", {"rope_separate": [20.0], "rope_v7": [10.0]})
-    found = asked(card, lambda e: e.speedup(*V7, hdim=512))
+    add_run(card, "s", {"rope_separate": [20.0], "rope_v7": [10.0]}, study="filled")
+    found = asked(card, lambda e: e.speedup(*V7, study="filled", hdim=512))
     assert (found["outcome"], found["reason"]) == (UNDECIDED, "a single process has no interval")
     assert found["measured"] == 2
 
 
-def test_a_claim_depends_on_the_load_where_the_matched_study_disagrees(card: Path) -> None:
+def test_claim_of_times_is_judged_on_their_sms_by_both_clocks(card: Path) -> None:
     one = claim("number", twice)
-    assert {row["verdict"] for row in judge.judge_claim(one, at(card))} == {REPRODUCED}
-    measure(card, 4, "matched", "s")
+    assert {row["verdict"] for row in judge.judge_claim(one, at(card))} == {UNDECIDED}, "no slice is measured"
+    measure(card, 4, "slices", "s", timer="device_warm@48")
     judged = judge.judge_claim(one, at(card))
-    assert {row["verdict"] for row in judged} == {"depends on the load"}
     given = {row["condition"]: row["given"] for row in judged if row["role"] == "headline"}
-    assert given == {"device": REPRODUCED, "matched": "opposite"}, "as timed it is not measured"
+    assert given == {DEVICE: REPRODUCED, THEIR_SMS: "opposite"}, "by their clock it is not measured"
+    assert {row["verdict"] for row in judged} == {"opposite"}, "the whole card decides nothing"
+    measure(card, 1, "slices", "t", timer="launched@48")
+    assert {row["verdict"] for row in judge.judge_claim(one, at(card))} == {"depends on the timer"}
 
 
 def test_an_effect_counts_at_the_places_that_it_shares(card: Path) -> None:
@@ -257,11 +262,11 @@ def test_a_verdict_is_asked_of_the_run_before_of_the_same_code(card: Path, monke
     monkeypatch.setattr(load, "pooled", lambda _: {})  # two runs that disagree would leave all of it open
 
     def found() -> set[tuple[str, str]]:
-        return {(row["before"], row["verdict"]) for row in judge.verdicts(at(card), [claim("number", twice)])}
+        return {(row["before"], row["verdict"]) for row in judge.verdicts(at(card), [claim("number", twice_in_log)])}
 
     assert found() == {(REPRODUCED, REPRODUCED)}, "there is no run before"
     measure(card, 4, run="s")
-    assert found() == {(REPRODUCED, "opposite")}
+    assert found() == {(REPRODUCED, UNDECIDED)}, "both runs decide, and they disagree"
     for table in ("checks", "timings"):
         rows = read_table(card / f"{table}.csv", table)
         rows.loc[(rows["run"] == "r") & (rows["version"] == "rope_v7"), "source_hash"] = "0" * 16
@@ -271,16 +276,18 @@ def test_a_verdict_is_asked_of_the_run_before_of_the_same_code(card: Path, monke
 
 def test_an_incomplete_run_decides_nothing(card: Path) -> None:
     measure(card, 4, run="s", complete=False)
-    (row,) = judge.judge_claim(claim("number", twice), at(card))
+    (row,) = judge.judge_claim(claim("number", twice_in_log), at(card))
     assert (row["verdict"], row["evidence"]) == (REPRODUCED, "timings of log, run r")
 
 
 def test_stale_evidence_is_shown_so(card: Path) -> None:
     add_run(card, "s", {"rope_separate": [20.0, 22.0]})
     add_run(card, "s", {"rope_v7": [10.0, 11.0]}, source_hash="0" * 16)
-    stale = asked(card, lambda e: e.time("rope_v7", hdim=512))
-    assert stale["evidence"] == "timings of log, run s; stale: rope_v7"
-    assert asked(card, lambda e: e.time("rope_separate", hdim=512))["evidence"] == "timings of log, run s"
+    add_run(card, "s", {"rope_v7": [10.0, 11.0]}, source_hash="0" * 16, study="filled")
+    assert asked(card, lambda e: e.time("rope_v7", hdim=512))["evidence"] == "timings of log, run r"
+    assert asked(card, lambda e: e.time("rope_separate", hdim=512))["evidence"] == "timings of log, runs r, s"
+    stale = asked(card, lambda e: e.time("rope_v7", study="filled", hdim=512))
+    assert stale["evidence"] == "timings of filled, run s; stale: rope_v7"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.evidence.current import today
+from analysis.evidence.current import identity
 from analysis.record.files import problem_columns
 from kernels import Problem
 from tests.rows import append_rows
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _add(
     folder: Path, run: str, study: str, times: Times, complete: bool = True, source_hash: str = "",
-    wrong: Collection[str] = (),
+    wrong: Collection[str] = (), timer: str = "device_warm",
 ) -> None:  # fmt: skip
     """A run in which each version took so many microseconds, a process each."""
     row = {"run": run, "study": study, "complete": complete, "seconds": 1.0, "sm_mhz_max": 1, "power_limit_w": 1}
@@ -49,21 +49,22 @@ def _add(
     checks, timings = [], []
     for (version, problem), values in times.items():
         mine = {"run": run, "study": study, "version": version, **problem_columns(problem), "measured_at": run}
-        mine |= {"source_hash": source_hash or today(version), "status": "wrong" if version in wrong else "ok"}
+        mine |= {**identity(version), "status": "wrong" if version in wrong else "ok"}
+        mine |= {"source_hash": source_hash} if source_hash else {}
         errors = {"max_abs_err": 1.5e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0}
         checks += [{**mine, **errors, "inputs": kind} for kind in ("uniform", "sharp")]
-        timings += [{**mine, "process": n, "timer": "device_warm", "median_us": us} for n, us in enumerate(values, 1)]
+        timings += [{**mine, "process": n, "timer": timer, "median_us": us} for n, us in enumerate(values, 1)]
     append_rows(folder / "checks.csv", "checks", checks)
     append_rows(folder / "timings.csv", "timings", timings)
 
 
 def add_run(
     folder: Path, run: str, times: Mapping[str, Sequence[float]], complete: bool = True, source_hash: str = "",
-    study: str = "log",
+    study: str = "log", timer: str = "device_warm",
 ) -> None:  # fmt: skip
     """A run on one problem in which each version took `times` microseconds, a process each."""
     warm = {(version, PROBLEM): values for version, values in times.items()}
-    _add(folder, run, study, warm, complete, source_hash)
+    _add(folder, run, study, warm, complete, source_hash, timer=timer)
 
 
 def record(

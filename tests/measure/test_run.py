@@ -77,7 +77,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
             card.act("check", self.name)
             return self.name
 
-    def timed(program: Program, timer: str, iterations: int) -> list[float]:
+    def timed(program: Program, timer: str, iterations: int, probed: bool = False) -> list[float]:
         card.act(timer, program.name)
         card.taken.append((timer, program.name, program.plan.problem))
         return [card.us(program.name)] if timer == "launched" else [1.0, 2.0, 3.0]
@@ -93,7 +93,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
             return self.id in card.compiled
 
     for name in NAMES:
-        like = {"id": name, "family": "attention", "is_peer": VERSIONS[name].is_peer, "source": ""}
+        like = {"id": name, "family": "attention", "is_peer": VERSIONS[name].is_peer, "source": "", "beyond": False}
         monkeypatch.setitem(VERSIONS, name, Version(**like, iterations=20))
     numbers = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0, "relative_err": 1e-7}
 
@@ -105,6 +105,8 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     def cached(value: Any) -> Any:
         return functools.lru_cache(lambda *_: value)
 
+    code = {"source_hash": "hash", "assembler": ""}
+
     @contextlib.contextmanager
     def compilers(target: str) -> Iterator[Callable[..., None]]:
         yield lambda build, jobs: card.did.extend((0, "compile", name) for name, _ in jobs)
@@ -115,7 +117,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
         (measure, {"identify": lambda send: send.send(("identity", dict(CARD)))}),
         (measure, {"survey": lambda send: send.send(("ceilings", {"a": 1.0}))}),
         (on_gpu, {"Program": Program, "measure": timed, "device_target": lambda: "sm_90"}),
-        (on_gpu, {"reference_of": cached(case), "_given": cached({}), "today": lambda name: "hash"}),
+        (on_gpu, {"reference_of": cached(case), "_given": cached({}), "identity": lambda name: code}),
         (on_gpu, {"cold_copies": lambda *_: 3}),
         (machine, {"throttle": frozenset, "sm_mhz": lambda: 1500}),
         (machine, {"warm_up": lambda seconds=0.5: None}),
@@ -127,7 +129,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     ):
         for name, value in values.items():
             monkeypatch.setattr(where, name, value)
-    monkeypatch.setattr("analysis.evidence.current.is_current", lambda version, recorded: recorded == "hash")
+    monkeypatch.setattr("analysis.evidence.current.is_current", lambda version, recorded, by="": recorded == "hash")
     return card
 
 
@@ -325,8 +327,8 @@ def slow(card: Card, name: str, *slow_calls: int) -> None:
     """Have the calls of a version by device_warm at these places take 4 times as long: a process that is off."""
     take, calls = on_gpu.measure, itertools.count()
 
-    def measured(program: Any, timer: str, iterations: int) -> list[float]:
-        samples = take(program, timer, iterations)
+    def measured(program: Any, timer: str, *how: Any) -> list[float]:
+        samples = take(program, timer, *how)
         if (timer, program.name) != ("device_warm", name):
             return samples
         return [4 * us for us in samples] if next(calls) in slow_calls else samples

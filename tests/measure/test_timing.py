@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,19 +14,25 @@ class Device:
     """Every call of a program takes `us`; the first replay of a graph `start_us` more."""
 
     def __init__(self, us: float, start_us: float) -> None:
-        self.us, self.start_us = us, start_us
+        self.us, self.start_us, self.launched = us, start_us, 0
         self.captured: list[int] = []
         self.replays = 0
 
-    def capture(self, program: object, order: list[int]) -> SimpleNamespace:
-        self.captured.append(len(order))
-        times = itertools.chain([len(order) * self.us + self.start_us], itertools.repeat(len(order) * self.us))
+    def launch(self, copy: int) -> None:
+        self.launched += 1
+
+    def capture(self, work: Callable[[], None], stream: None) -> Callable[[], float]:
+        before = self.launched
+        work()
+        calls = self.launched - before
+        self.captured.append(calls)
+        times = itertools.chain([calls * self.us + self.start_us], itertools.repeat(calls * self.us))
 
         def replay() -> float:
             self.replays += 1
             return next(times)
 
-        return SimpleNamespace(replay=replay)
+        return replay
 
     def elapsed_us(self, work: Callable[[], float], samples: int = 1) -> list[float]:
         return [work() for _ in range(samples)]
@@ -35,11 +40,10 @@ class Device:
 
 def timed(monkeypatch: pytest.MonkeyPatch, us: float, copies: int, samples: int) -> tuple[Device, list[float]]:
     device = Device(us, start_us=50.0)
-    monkeypatch.setattr(timing, "_capture", device.capture)
+    monkeypatch.setattr(timing, "capture", device.capture)
     monkeypatch.setattr(timing, "elapsed_us", device.elapsed_us)
     monkeypatch.setattr(timing.torch.cuda, "synchronize", lambda: None)
-    program = SimpleNamespace(launch=lambda copy: None)
-    return device, timing._time_graph(program, list(range(copies)), samples)
+    return device, timing._time_graph(device, list(range(copies)), samples)
 
 
 def test_a_short_kernel_fills_a_sample_by_many_calls_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
