@@ -182,7 +182,7 @@ def closes(
     **asked: Any,
 ) -> Tests:  # fmt: skip
     """Headline: doing without a cause closes half of the gap to a faster version at least. Effect: there is a gap."""
-    share = e.share_closed(version, without, over, "ablation" if study is None else study, hdim=hdim, **asked)
+    share = e.share_closed(version, without, over, study or "", hdim=hdim, **asked)
     yield headline(f"share of the gap of {version} to {over} that {without} closes", share, least=0.5, part=part)
     yield slower(e, version, over, hdim, part, study=study or "", **asked)
 
