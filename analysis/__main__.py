@@ -15,6 +15,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "sanitize": ("measure.sanitize", "run every version under compute-sanitizer's tools"),
     "claims": ("claims.judge", "give every claim of the documents its verdict"),
     "resources": ("measure.static:resources", "list registers, spills and occupancy for every target"),
+    "releases": ("measure.releases", "list registers of the CUDA C++ controls by release of CUDA"),
     "counts": ("measure.static:counts", "count instructions, sectors and wavefronts in the emulator"),
     "hashes": ("measure.static:hashes", "map recorded hashes to those of a new way of hashing"),
     "launches": ("measure.static:launches", "record digests of kernels, which a move must not change"),

@@ -169,9 +169,9 @@ def e16(e: Evidence) -> Tests:
     yield headline(
         "PyTorch's SDPA over Phase 4",
         {
-            "its own choice": e.speedup("torch_sdpa_fp16", PHASE_4, **SHAPE),
-            "FlashAttention-2": e.speedup("torch_sdpa_fp16_flash", PHASE_4, **SHAPE),
-            "cuDNN": e.speedup("torch_sdpa_fp16_cudnn", PHASE_4, **SHAPE),
+            "its own choice": e.speedup("torch_sdpa_fp16", PHASE_4, "fp16", **SHAPE),
+            "FlashAttention-2": e.speedup("torch_sdpa_fp16_flash", PHASE_4, "fp16", **SHAPE),
+            "cuDNN": e.speedup("torch_sdpa_fp16_cudnn", PHASE_4, "fp16", **SHAPE),
         },
         between=(said("N446") / said("N474") / 1.1, said("N446") / said("N473") * 1.1),
     )

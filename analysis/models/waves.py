@@ -5,10 +5,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import pandas as pd
+
 from kernels import Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
+from ..evidence.current import outdated
 from ..measure.studies import AUTHORS_SMS, MAIN
+from ..record.files import RELEASES, read_table
 from ..record.text import NOTHING
 
 V7, SEPARATE = "rope_v7", "rope_separate"
@@ -47,6 +51,19 @@ def compiled(e: Evidence, version: str, column: str, target: str, hdim: int = MA
     if not found:
         raise NotMeasured(f"{version}: no resources for {target}")
     return int(found.value)
+
+
+def released(control: str, **chosen: str) -> pd.DataFrame:
+    """What releases of CUDA make of the attention kernel of a control: rows of data/releases.csv, oldest first.
+
+    `chosen` are values of its columns, such as target="sm_89", build="default", compiler="NVRTC". Raises: NotMeasured.
+    """
+    rows = read_table(RELEASES, "releases")
+    asked = {"version": control, "kernel": "attention", **chosen}
+    rows = rows[(rows[[*asked]] == pd.Series(asked)).all(axis=1) & ~outdated(rows)]
+    if rows.empty:
+        raise NotMeasured(f"{control}: no release of CUDA is recorded for {', '.join(chosen.values())}")
+    return rows
 
 
 def ahead(fits: int, others: int) -> list[tuple[int, int]]:

@@ -29,6 +29,7 @@ REFERENCE = "nvidia-h100-80gb-hbm3"  # the committed record: what the book is wr
 BUILD = ROOT / "_build"  # a folder for each GPU
 COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"
+RELEASES = DATA / "releases.csv"
 LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
 

@@ -238,12 +238,16 @@ def _nvrtc(answer: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
+def nvrtc_options(fast_math: bool, target: str) -> list[str]:
+    """Options of NVRTC: nvcc's defaults (-O3, contracted multiply-adds), and fast-math where it is asked for."""
+    options = [f"--gpu-architecture={target.replace('sm', 'compute')}"]
+    return options + ["--use_fast_math"] * fast_math + ["--define-macro=MARKS"] * mark.enabled()
+
+
 def _nvrtc_ptx(kernel: Kernel, target: str) -> str:
-    """PTX of CUDA C++ with nvcc's defaults (-O3, contracted multiply-adds), and fast-math if the kernel asks for it."""
     function = kernel.function
     assert isinstance(function, CudaFunction)
-    options = [f"--gpu-architecture={target.replace('sm', 'compute')}"]
-    options += ["--use_fast_math"] * kernel.fast_math + ["--define-macro=MARKS"] * mark.enabled()
+    options = nvrtc_options(kernel.fast_math, target)
     program = _nvrtc(nvrtc.nvrtcCreateProgram(function.text.encode(), f"{function.name}.cu".encode(), 0, [], []))
     try:
         (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
@@ -367,14 +371,18 @@ def _assembled_key(ptx: str, target: str) -> str:
 def resources(kernel: Kernel, target: str) -> Resources:
     """Registers, spills, stack and static shared memory of `kernel` on `target`. Raises: CompileError."""
     ptx = compile_ptx(kernel, target)
-    _, log = assemble(ptx, target)
+    return reported(assemble(ptx, target)[1], ptx)
+
+
+def reported(log: str, ptx: str) -> Resources:
+    """What an assembler's log says that the one kernel of `ptx` uses. Raises: CompileError where it does not say it."""
 
     def numbers(pattern: str) -> list[int]:
         return [int(found) for found in re.findall(pattern, log)]
 
     registers, spills = numbers(r"[Uu]sed (\d+) registers"), numbers(r"(\d+) bytes spill (?:stores|loads)")
     if not registers:
-        raise CompileError(f"the assembler does not say how many registers {kernel.name} uses on {target}")
+        raise CompileError(f"the assembler does not say how many registers {entry_name(ptx)} uses:\n{log}")
     return Resources(
         registers=registers[0],
         spill_bytes=sum(spills) if spills else None,
@@ -383,15 +391,15 @@ def resources(kernel: Kernel, target: str) -> Resources:
     )
 
 
-def blocks_per_sm(launch: Launch, target: str) -> int:
+def blocks_per_sm(launch: Launch, target: str, used: Resources | None = None) -> int:
     """How many blocks of `launch` one SM of `target` holds at a time; 0 where not even one fits.
 
-    Raises: CompileError for a target whose limits are not known.
+    `used` is what another build of its kernel uses. Raises: CompileError for a target whose limits are not known.
     """
     cc = capability(target)
     if cc not in LIMITS:
         raise CompileError(f"the limits of {target} are not known; known: {', '.join(TARGETS)}")
-    limits, used = LIMITS[cc], resources(launch.kernel, target)
+    limits, used = LIMITS[cc], used or resources(launch.kernel, target)
     warps = -(-math.prod(launch.block) // 32)
     registers_per_warp = -(-used.registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
     warps_by_registers = limits.registers // WARP_GROUPS // registers_per_warp * WARP_GROUPS
