@@ -134,18 +134,21 @@ def causal_mask(
     return torch.as_tensor(keys, dtype=torch.int32, device=device).repeat(batch_size).view(-1, 1, 1, 1)
 
 
-def require_raw_keys(body: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Before a call: refuse a cache that was filled with keys rotated otherwise, or that changes them."""
+def check_call(body: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Before a call: refuse what layers do not see, weights asked for and caches with keys rotated otherwise."""
+    fused = is_fused(body.config)
+    if fused and named.get("output_attentions"):
+        refuse("output_attentions=True", "False")
     for cache in (*args, *named.values()):
         if isinstance(cache, Cache):
-            if others := {type(layer).__name__ for layer in cache.layers} - CACHES:
+            if fused and (others := {type(layer).__name__ for layer in cache.layers} - CACHES):
                 refuse(f"a cache of {', '.join(sorted(others))}", " and ".join(sorted(CACHES)))
-            if getattr(cache, NAME, False) is not is_fused(body.config) and cache.get_seq_length():
-                refuse("a cache that was filled before fuse, or between", "a new one")
+            if getattr(cache, NAME, False) is not fused and cache.get_seq_length():
+                refuse("a cache that was filled by another attention", "a new one")
 
 
 def mark_cache(body: Any, args: tuple[Any, ...], output: Any) -> None:
-    """Behind a call: say of its cache whether the keys are rotated."""
+    """After a call: note in its cache whether keys are rotated."""
     for each in output.values() if isinstance(output, dict) else output:
         if isinstance(each, Cache):
             setattr(each, NAME, is_fused(body.config))
@@ -166,8 +169,8 @@ def require_known(body: Any) -> None:
             refuse(f"a config with {name} {given}", f"{allowed}")
     if others := set(getattr(config, "layer_types", ())) - {"full_attention"}:
         refuse(f"layer_types {', '.join(sorted(others))}", "full_attention")
-    if config.rope_parameters["rope_type"] not in ROPE_TYPES:
-        refuse(f"rope_type {config.rope_parameters['rope_type']}", ", ".join(sorted(ROPE_TYPES)))
+    if (given := config.rope_parameters.get("rope_type")) not in ROPE_TYPES:
+        refuse(f"rope_type {given}", ", ".join(sorted(ROPE_TYPES)))
 
 
 def refuse(given: str, allowed: str) -> NoReturn:
@@ -192,7 +195,7 @@ def fuse(model: Any) -> Any:
         body.rotary_emb = Unrotated(body.rotary_emb, body.config, body.dtype, INTERLEAVED[family])
         for layer in layers:
             setattr(layer, NAME, body.rotary_emb)
-        body.register_forward_pre_hook(require_raw_keys, with_kwargs=True)
+        body.register_forward_pre_hook(check_call, with_kwargs=True)
         body.register_forward_hook(mark_cache)
     model.set_attn_implementation(NAME)
     return model

@@ -53,10 +53,10 @@ def rope(kind: str, **fields: Any) -> dict[str, Any]:
 
 RIGHT = {  # family: the model, and what is not usual of its config
     "Llama": ("llama", {}),
-    "Llama 3": ("llama", rope("llama3", **LLAMA3)),
-    "Llama, YaRN": ("llama", rope("yarn", factor=4.0, original_max_position_embeddings=16)),
-    "Llama, linear": ("llama", rope("linear", factor=4.0)),
-    "Mistral": ("mistral", {"sliding_window": None}),
+    "Llama (llama3)": ("llama", rope("llama3", **LLAMA3)),
+    "Llama (YaRN)": ("llama", rope("yarn", factor=4.0, original_max_position_embeddings=16)),
+    "Llama (linear)": ("llama", rope("linear", factor=4.0)),
+    "Mistral (no window)": ("mistral", {"sliding_window": None}),
     "Mixtral": ("mixtral", {}),
     "Qwen2": ("qwen2", {}),
     "Qwen3": ("qwen3", {}),
@@ -78,10 +78,13 @@ RIGHT = {  # family: the model, and what is not usual of its config
     "Helium": ("helium", {}),
     "ERNIE 4.5": ("ernie4_5", {}),
 }
-REFUSED = {  # family: the model, its config, what the error says, and why
-    "Mistral, Qwen2 and Qwen3 with a window": ("qwen2", WINDOW, "sliding_window 4", "a window"),
-    "dynamic NTK": ("llama", rope("dynamic", factor=2.0), "rope_type dynamic", "angles change with the length"),
-    "Phi-3 longrope": (
+REFUSED = {  # family: the model, its config, what the error names, and why
+    "Mistral": ("mistral", {}, "sliding_window 4096", "windows"),
+    "Qwen2 (window)": ("qwen2", WINDOW, "sliding_window 4", "windows"),
+    "Qwen3 (window)": ("qwen3", WINDOW, "sliding_window 4", "windows"),
+    "OLMo 3": ("olmo3", {}, "a Olmo3Model", "windows"),
+    "Llama (dynamic)": ("llama", rope("dynamic", factor=2.0), "rope_type dynamic", "angles change with the length"),
+    "Phi-3 (longrope)": (
         "phi3",
         rope("longrope", short_factor=[1.0] * 12, long_factor=[2.0] * 12, original_max_position_embeddings=8),
         "rope_type longrope",
@@ -91,13 +94,15 @@ REFUSED = {  # family: the model, its config, what the error says, and why
     "Gemma 3": ("gemma3_text", {}, "a Gemma3TextModel", "windows, angles by layer"),
     "gpt-oss": ("gpt_oss", {}, "a GptOssModel", "windows, sinks"),
     "Cohere 2": ("cohere2", {}, "a Cohere2Model", "windows, layers without RoPE"),
-    "OLMo 3": ("olmo3", {}, "a Olmo3Model", "windows"),
     "SmolLM3": ("smollm3", {}, "a SmolLM3Model", "layers without RoPE"),
     "Qwen2-MoE": ("qwen2_moe", {}, "a Qwen2MoeModel", "the mask of a window is always made"),
     "HunYuan": ("hunyuan_v1_dense", {}, "a HunYuanDenseV1Model", "norms after RoPE"),
     "Persimmon": ("persimmon", {}, "a PersimmonModel", "positions do not reach its attention"),
-    "Falcon, GPT-J, CodeGen": ("gptj", {}, "a GPTJModel", "an attention of its own"),
-    "BLOOM, MPT": ("bloom", {}, "a BloomModel", "ALiBi: `alibi_attention`"),
+    "Falcon": ("falcon", {}, "a FalconModel", "an attention of its own"),
+    "GPT-J": ("gptj", {}, "a GPTJModel", "an attention of its own"),
+    "CodeGen": ("codegen", {}, "a CodeGenModel", "an attention of its own"),
+    "BLOOM": ("bloom", {}, "a BloomModel", "ALiBi, as of alibi_attention"),
+    "MPT": ("mpt", {}, "a MptModel", "ALiBi, as of alibi_attention"),
 }
 
 
@@ -123,6 +128,9 @@ def make(kind: str, **fields: Any) -> Any:
 
 
 TOKENS = torch.randint(3, 61, (2, 12), generator=torch.Generator().manual_seed(0))
+PADDED = torch.ones(2, 12, dtype=torch.long)
+PADDED[0, :3] = 0
+PACKED = torch.tensor([[*range(5), *range(7)]] * 2)
 
 
 def prompt(model: Any) -> torch.Tensor:
@@ -169,6 +177,9 @@ def test_a_family_is_right(family: str, rows: Callable[..., None]) -> None:
     arguments += ", scale=scaling" * (not math.isclose(attention.scaling, HDIM**-0.5))
     rows(family, arguments=arguments, max_rel_err=f"{error:.1e}", allowed_rel_err=f"{allowed:.1e}")
     assert error <= allowed
+    for mistake in ({"attention_mask": PADDED}, {"position_ids": PACKED}, {"output_attentions": True}):
+        with pytest.raises(ValueError, match=r"fused_rope got .*; it takes "):
+            model(TOKENS, **mistake)
     rotary.interleaved = not rotary.interleaved
     assert distance(prompt(model), exact) > 100 * allowed, "other pairs are as right: the trial says nothing"
 
@@ -295,9 +306,6 @@ def continued(model: Any, **how: Any) -> torch.Tensor:
     return model(TOKENS[:, 8:], cache=model(TOKENS[:, :8]).cache, **how).logits
 
 
-PADDED = torch.ones(2, 12, dtype=torch.long)
-PADDED[0, :3] = 0
-PACKED = torch.tensor([[*range(5), *range(7)]] * 2)
 CALLS = {
     "a mask without padding": masked(attention_mask=torch.ones(2, 12, dtype=torch.long)),
     "positions from 0 on": masked(position_ids=torch.arange(12)[None]),
@@ -400,10 +408,10 @@ def test_a_cache_of_other_keys_is_refused() -> None:
     before = model(TOKENS[:, :8]).cache
     fuse(model)
     between = model(TOKENS[:, :8]).cache
-    with pytest.raises(ValueError, match="a cache that was filled before fuse"):
+    with pytest.raises(ValueError, match="a cache that was filled by another attention"):
         model(TOKENS[:, 8:], cache=before)
     model.set_attn_implementation("eager")
-    with pytest.raises(ValueError, match="a cache that was filled before fuse"):
+    with pytest.raises(ValueError, match="a cache that was filled by another attention"):
         model(TOKENS[:, 8:], cache=between)
 
 
