@@ -27,7 +27,7 @@ book: .venv/.stamp
 test: .venv/.stamp
 	$(run) -m pytest -n 2
 
-test-deep: .venv/.cluster
+test-deep: .venv/.cluster .venv/.transformers
 	$(run) -m pytest -n 2 --dist worksteal -m deep $(if $(WHOLE),--whole)
 	$(run) -m pytest -m cards
 
@@ -94,6 +94,11 @@ another: | $(python)
 # Snakemake beside the pins, which stay as they are: for workflow/Snakefile and its tests alone.
 .venv/.cluster: workflow/requirements.txt .venv/.stamp
 	$(python) $(pip) install --constraint $(lock) --requirement workflow/requirements.txt
+	@touch $@
+
+# transformers beside the pins, which stay as they are: for tests/adapter alone.
+.venv/.transformers: tests/adapter/requirements.txt .venv/.stamp
+	$(python) $(pip) install --constraint $(lock) --requirement tests/adapter/requirements.txt
 	@touch $@
 
 wanted := import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v[:2] <= (3, 13) else \

@@ -79,10 +79,13 @@ def rope_attention(
 
     rotary_dim: even, 0 to hdim, which is the default
     base: 1 or more; pair j turns by position * base^(-2j / rotary_dim) radians; not read where tables are given
-    cos, sin: [n, rotary_dim / 2] in float32 or the dtype of q, a row for each position, in place of base
+    cos, sin: [n, rotary_dim / 2] in float32 or the dtype of q, a row for each position, in place of base. Tables with a
+        row for each token, [batch, n, pairs], as of mrope, are rows one behind the other:
+        cos=cos.flatten(0, 1), sin=sin.flatten(0, 1), positions=torch.arange(batch * n).view(batch, n)
     positions: int32 or int64, [n] or [batch, n]: that of what stands at each place, for all places of queries and keys;
         by default the place. One outside of the tables, or without them of 0 .. 2^20 - 1, makes its scores NaN.
-    lengths: int32[batch], of the keys of each sequence, in place of q_offset
+    lengths: int32[batch], of the keys of each sequence, in place of q_offset. With padding on the left move keys and
+        values of sequence b to the front, k[b].roll(lengths[b].item(), -2); queries stay where they are.
     interleaved: whether pairs are dims (2j, 2j + 1), or (j, j + rotary_dim / 2) as LLaMA stores them
     out: where to write, like q; not while gradients are recorded
 

@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import warnings
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,10 @@ from kernels import VERSIONS, rope_attention
 from kernels.runtime import cache, compile
 from kernels.runtime.identity import kernel_identity, source_hash
 from kernels.version import Problem
+from tests.wheel import ROOT, unpacked
 
-ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "kernels"
 MAIN = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
-BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"  # as pip does
 USE = """
 import json, sys, warnings
 from importlib.util import find_spec
@@ -51,18 +48,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder into which the wheel of a clone is unpacked: that is how a wheel of Python alone is installed."""
-    clone, wheels, target = (tmp_path_factory.mktemp(name) for name in ("clone", "wheels", "target"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "requirements.txt"):
-        shutil.copy(ROOT / name, clone)
-    for name in ("kernels", "analysis"):
-        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
-    built = subprocess.run([sys.executable, "-c", BUILD, str(wheels)], cwd=clone, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    (wheel,) = wheels.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(target)
-    return target
+    return unpacked(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from ..findings.decode import RAW, STUDY
 from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others
 from ..measure.studies import MAIN
 from ..models.rivals import MEASURED_IN, V8, beside_op, label, rivals, served
+from ..record.files import DATA, read_rows
 from ..record.text import NOTHING, factor, number
 from .table import Missing, Table, lines, mark, ratio, small
 
@@ -116,6 +118,35 @@ def calls(e: Evidence) -> Table | Missing:
         return Missing.study("peers")
     source = measured(e, *MEASURED_IN, "half_prompts")
     return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source, title="Does our call win?")
+
+
+def families() -> Table:
+    """Models of transformers: the op's arguments and the largest error, and whether `fuse` takes them."""
+    found = read_rows(DATA / "families.csv", "families")
+    (release,) = {row["release"] for row in found}
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in found:
+        groups.setdefault((row["arguments"] or "", row["refused"] or ""), []).append(row)
+    rows = [
+        (
+            escape(", ".join(row["family"] for row in group)),
+            f"<code>{escape(arguments)}</code>" if arguments else NOTHING,
+            number(max(row["max_rel_err"] for row in group)) if arguments else NOTHING,
+            f"refused: {escape(why)}" if why else "yes",
+        )
+        for (arguments, why), group in groups.items()
+    ]
+    header = ("model", "arguments", "error", "fuse")
+    caption = (
+        f"Arguments of rope_attention beside causal=True, for transformers {release}: cos and sin are the tables of "
+        "all keys as the model makes them, d wide, and sin is passed like cos. Weights are random, on the CPU, in "
+        "float32. The error is the largest difference from eager attention in float64, over the largest value: of "
+        "logits, or of attention where fuse(model) refuses the model. Up to "
+        f"{number(max(row['allowed_rel_err'] or 0 for row in found))} is allowed, 4 times the error of eager attention "
+        "in float32."
+    )
+    source = computed(f"computed on the CPU with transformers {release}")
+    return Table(header, rows, ("error",), caption, id="models", source=source, title="Models of transformers")
 
 
 def _counted(asked: Mapping[tuple[str, ...], Callable[[], fuse.Outcomes]]) -> list[tuple[str, ...]]:

@@ -209,7 +209,7 @@ def _settle(
             raise ValueError(
                 f"lengths has shape {tuple(tensors.lengths.shape)}; it must be [batch], with batch {batch}"
             )
-    rotary_dim = _rotary_dim(rotary_dim, hdim, interleaved, tensors.cos, tensors.sin)
+    rotary_dim = _rotary_dim(rotary_dim, batch, hdim, tensors)
     for name, number in (("base", base), ("scale", scale)):
         if number is not None and not -math.inf < number < math.inf:  # as torch.compile takes it
             raise ValueError(f"{name} is {number}; it must be finite")
@@ -260,8 +260,9 @@ def require_strided(name: str, tensor: Any) -> None:
         raise TypeError(f"{name} has layout {kind}; it must be torch.strided")
 
 
-def _rotary_dim(rotary_dim: Any, hdim: int, interleaved: bool, cos: Any, sin: Any) -> int:
+def _rotary_dim(rotary_dim: Any, batch: int, hdim: int, tensors: Tensors) -> int:
     """The number of rotated dims: those asked for, or all. Raises: ValueError."""
+    cos, sin = tensors.cos, tensors.sin
     if (cos is None) != (sin is None):
         given, missing = ("sin", "cos") if cos is None else ("cos", "sin")
         raise ValueError(f"{given} is given and {missing} is not; give both or none")
@@ -275,25 +276,38 @@ def _rotary_dim(rotary_dim: Any, hdim: int, interleaved: bool, cos: Any, sin: An
     if cos is not None:
         if cos.dim() != 2 or cos.shape[1] != rotary_dim // 2:
             allowed = f"[n, rotary_dim / 2], a row for each position, with rotary_dim {rotary_dim}"
-            allowed += _advice(cos, interleaved, hdim, asked)
+            allowed += _advice(tensors, batch, hdim, asked)
             raise ValueError(f"cos has shape {tuple(cos.shape)}; it must be {allowed}")
         if tuple(sin.shape) != tuple(cos.shape):
             raise ValueError(f"sin has shape {tuple(sin.shape)}; it must have that of cos, {tuple(cos.shape)}")
     return rotary_dim
 
 
-def _advice(cos: Any, interleaved: bool, hdim: int, asked: int | None) -> str:
-    """How to make tables of what transformers and others have: a batch in front, or every angle twice."""
-    width, first = cos.shape[-1] if cos.dim() > 1 else 0, "0, " * (cos.dim() - 2)
-    half = "::2" if interleaved else f":{width // 2}"
-    advice = ""
-    twice, once = f"cos[{first}:, {half}]", f"cos[{first}:]" if first else "cos"
-    for holds, table, dims in (("twice", twice, width), ("once", once, 2 * width)):
-        fits = 0 < dims <= hdim and dims % 2 == 0 if asked is None else dims == asked
-        if fits and (first or holds == "twice" or dims < hdim):
-            also = f", and rotary_dim={dims}" if asked is None and dims < hdim else ""
-            advice += f"; where it holds each angle {holds}, pass {table}, sin alike{also}"
-    return advice
+def _advice(tensors: Tensors, batch: int, hdim: int, asked: int | None) -> str:
+    """How to pass tables as models hold them: with a batch in front, or each angle twice. Their values tell which.
+
+    Nothing where these cannot be read, or fit no such layout.
+    """
+    cos, sin = tensors.cos, tensors.sin
+    if type(cos) is not torch.Tensor or cos.is_meta or cos.dim() < 2 or sin.shape != cos.shape:
+        return ""
+    if torch.compiler.is_compiling() or (cos.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return ""
+    *front, rows, width = cos.shape
+    both = torch.stack((cos, sin)).view(2, -1, rows, width)
+    more, taken = "", "[" + ", ".join("0" * len(front)) + "]" if front else ""
+    if not torch.equal(both, both[:, :1].expand_as(both)):
+        if math.prod(front) != batch or tensors.positions is not None:
+            return ""
+        taken = ".flatten(0, -2)"
+        more = f", positions=torch.arange({batch * rows}, device=q.device).view({batch}, {rows})"
+    halves = f"[:, :{width // 2}]", both[..., : width // 2], both[..., width // 2 :]
+    for half, first, second in (halves, ("[:, ::2]", both[..., ::2], both[..., 1::2]), ("", both, both)):
+        dims = width if half else 2 * width
+        if torch.equal(first, second) and (0 < dims <= hdim if asked is None else dims == asked):
+            more = (f", rotary_dim={dims}" if asked is None and dims < hdim else "") + more
+            return f"; pass cos=cos{taken}{half}, sin=sin{taken}{half}{more}"
+    return ""
 
 
 def flag(name: str, value: Any) -> bool:

@@ -15,7 +15,8 @@ from analysis.evidence import Evidence
 from analysis.evidence.interval import TIE
 from analysis.models import rivals
 from analysis.models.rivals import label
-from analysis.record.files import REFERENCE
+from analysis.record.files import DATA, REFERENCE, read_rows
+from analysis.record.text import NOTHING
 from analysis.tables import use
 from kernels import rope_attention
 
@@ -51,6 +52,31 @@ def test_the_example_of_the_page_prints_what_it_says(monkeypatch: pytest.MonkeyP
     with contextlib.redirect_stdout(out):
         exec(told["python"].replace('"cuda"', repr(device)), {})
     assert out.getvalue() == told["text"] != ""
+
+
+@pytest.mark.filterwarnings("ignore:.*computes this attention in PyTorch")
+def test_the_recipes_of_the_page_give_what_each_sequence_gives_alone() -> None:
+    (cell,) = [cell for cell in nbformat.read(PAGE, as_version=4).cells if "a row for each token" in cell.source]
+    (code,) = re.findall(r"```python\n(.*?)```", cell.source, re.S)
+    made = {"torch": torch, "rope_attention": rope_attention}
+    ragged, padded = (part.replace('"cuda"', '"cpu"') for part in code.split("\n\n"))
+    exec(ragged, made)
+    cos, sin, inputs = made["cos"], made["sin"], [made[name] for name in "qkv"]
+    exec(padded, made)
+    for i, unpadded in ((0, 10), (1, 0)):
+        alone = [x[i : i + 1] for x in inputs]
+        out = rope_attention(*alone, causal=True, interleaved=False, cos=cos[i], sin=sin[i])
+        torch.testing.assert_close(made["out"][i : i + 1], out, rtol=0, atol=1e-5)
+        out = rope_attention(*(x[:, :, unpadded:] for x in alone), causal=True)
+        torch.testing.assert_close(made["padded"][i : i + 1, :, unpadded:], out, rtol=0, atol=1e-5)
+
+
+def test_a_row_of_models_has_arguments_or_why_they_are_refused() -> None:
+    rows = use.families().plain().rows
+    recorded = [row["family"] for row in read_rows(DATA / "families.csv", "families")]
+    assert sorted(name for row in rows for name in row[0].split(", ")) == sorted(recorded)
+    assert all((row[1] == NOTHING) == (row[2] == NOTHING) for row in rows)
+    assert all(row[3] == "yes" or row[3].startswith("refused: ") for row in rows)
 
 
 def test_the_book_tells_every_argument_of_the_op_and_its_default() -> None:

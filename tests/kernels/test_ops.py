@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ from ops_reference import allowed_of, expected, expected_of, random_call
 
 import kernels
 from kernels import Unsupported, alibi_attention, attention, rope_attention
-from kernels.examples.block import BASE, Cache, Config, Decoder, fused, plain
-from kernels.examples.llama import Unrotated, attend_with
+from kernels.examples.block import Cache, Config, Decoder, fused, plain
 from kernels.runtime import torch_op
 
 pytestmark = pytest.mark.filterwarnings("ignore:kernels computes this attention in PyTorch")
@@ -102,27 +100,73 @@ def test_calls_alike_but_for_what_may_grow_are_each_checked() -> None:
         attention(q, k, v[:, :, :4])
 
 
+LAYOUTS = {  # of each angle, [.., n, pairs]
+    "halves": lambda angle: torch.cat((angle, angle), -1),
+    "in turn": lambda angle: angle.repeat_interleave(2, -1),
+    "once": lambda angle: angle,
+}
+FRONTS = {  # what stands in front of n, for positions [batch, n]
+    "nothing": lambda table: table[0],
+    "one": lambda table: table[:1],
+    "a batch": lambda table: table,
+    "a batch and heads": lambda table: table[:, None],
+}
+
+
 @pytest.mark.parametrize("interleaved", [True, False])
-@pytest.mark.parametrize("rotary_dim", [16, 32, 64])
-@pytest.mark.parametrize("batch", [(), (1,)])
-def test_tables_as_models_store_them_are_refused_with_advice_that_works(interleaved, rotary_dim, batch) -> None:
-    """transformers: [batch, n, rotary_dim], both halves alike; as pairs (2j, 2j + 1), each angle twice in turn."""
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("alike", [True, False], ids=["same positions", "positions of their own"])
+def test_tables_as_models_hold_them_are_refused_with_advice_that_works(interleaved, layout, front, alike) -> None:
+    """GLM-4 rotates neighbours and holds halves, Cohere holds each angle twice in turn: it follows from the table."""
     q, k, v = small(torch.float64, hdim=64)
-    angle = torch.arange(5.0).double()[:, None] * 500.0 ** (-torch.arange(0, rotary_dim, 2).double() / rotary_dim)
-    both = angle.repeat_interleave(2, -1) if interleaved else torch.cat((angle, angle), -1)
-    both = both.expand(*batch, *both.shape)
-    exact = rope_attention(q, k, v, rotary_dim=rotary_dim, base=500.0, interleaved=interleaved)
-    for asked in (None, rotary_dim):
-        if (asked, both.shape) == (None, (5, 32)):  # what full-width tables of 64 dims have
-            continue
-        with pytest.raises(ValueError, match=r"twice, pass") as refused:
-            rope_attention(q, k, v, rotary_dim=asked, cos=both.cos(), sin=both.sin(), interleaved=interleaved)
-        index, dims = re.search(
-            r"twice, pass cos(\[.+?\]), sin alike(?:, and rotary_dim=(\d+))?", str(refused.value)
-        ).groups()
-        cos, sin = (eval(f"table{index}", {"table": table}) for table in (both.cos(), both.sin()))
-        out = rope_attention(q, k, v, rotary_dim=asked or int(dims or 64), cos=cos, sin=sin, interleaved=interleaved)
-        torch.testing.assert_close(out, exact, rtol=0, atol=1e-14)
+    same = alike or front in ("nothing", "one")
+    positions = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4] if same else [7, 7, 0, 1, 2]])
+    for rotary_dim in (16, 32, 64):
+        angle = positions[..., None] * 500.0 ** (-torch.arange(0, rotary_dim, 2).double() / rotary_dim)
+        given = FRONTS[front](LAYOUTS[layout](angle))
+        how = {"interleaved": interleaved, "causal": True}
+        exact = rope_attention(q, k, v, rotary_dim=rotary_dim, base=500.0, positions=positions, **how)
+        for asked in (None, rotary_dim):
+            if given.dim() == 2 and given.shape[1] == (asked or 64) // 2:  # as the op takes them
+                continue
+            tables = {"cos": given.cos(), "sin": given.sin()}
+            with pytest.raises(ValueError, match="; pass cos=") as refused:
+                rope_attention(q, k, v, rotary_dim=asked, **tables, **how)
+            advised = eval(f"dict({str(refused.value).split('; pass ')[1]})", {"torch": torch, "q": q, **tables})
+            out = rope_attention(q, k, v, **{"rotary_dim": asked, **advised, **how})
+            torch.testing.assert_close(out, exact, rtol=0, atol=1e-14)
+
+
+def test_no_advice_for_tables_of_another_layout() -> None:
+    q, k, v = small()
+    for shape in ((3, 5, 4), (2, 5, 3), (5, 6)):  # three axes of positions for a batch of 2; too narrow; too wide
+        table = normal(*shape)
+        with pytest.raises(ValueError, match=re.escape("with rotary_dim 8") + "$"):
+            rope_attention(q, k, v, rotary_dim=8, cos=table, sin=table)
+
+
+def test_a_row_for_each_token_is_its_own_position() -> None:
+    """The recipe for mrope: tables [batch, n, pairs], flattened, and each token's position the number of its row."""
+    q, k, v = small(torch.float64)
+    cos, sin = normal(2, 5, 4, dtype=torch.float64), normal(2, 5, 4, seed=1, dtype=torch.float64)
+    rows = {"cos": cos.flatten(0, 1), "sin": sin.flatten(0, 1), "positions": torch.arange(10).view(2, 5)}
+    out = rope_attention(q, k, v, causal=True, **rows)
+    for i in range(2):
+        alone = rope_attention(q[i : i + 1], k[i : i + 1], v[i : i + 1], causal=True, cos=cos[i], sin=sin[i])
+        torch.testing.assert_close(out[i : i + 1], alone, rtol=0, atol=1e-14)
+
+
+def test_left_padding_is_moved_behind_the_keys() -> None:
+    """The recipe for left padding: keys rolled to the front, and their number; queries stay where they are."""
+    q, k, v = small(torch.float64, seq_q=5)
+    lengths = torch.tensor([3, 5], dtype=torch.int32)
+    rows = (torch.arange(5) - lengths[:, None]) % 5
+    first = [x.gather(2, rows[:, None, :, None].expand_as(x)) for x in (k, v)]
+    out = rope_attention(q, *first, causal=True, lengths=lengths)
+    for i, n in enumerate(lengths.tolist()):
+        alone = rope_attention(*(x[i : i + 1, :, 5 - n :] for x in (q, k, v)), causal=True)
+        torch.testing.assert_close(out[i : i + 1, :, 5 - n :], alone, rtol=0, atol=1e-14)
 
 
 def test_what_is_accepted_does_not_depend_on_earlier_calls() -> None:
@@ -199,7 +243,7 @@ REFUSED = [
     ({"cos": table, "sin": table[:, :2]}, ValueError, "sin has shape (9, 2); it must have that of cos, (9, 4)"),
     ({"cos": table[:4], "sin": table[:4]}, ValueError, "cos has 4 rows; it must have 5 at least: keys stand at"),
     ({"cos": table, "sin": table, "rotary_dim": 6}, ValueError, "cos has shape (9, 4); it must be [n, rotary_dim / 2]"),
-    ({"cos": torch.zeros(9, 8), "sin": torch.zeros(9, 8)}, ValueError, "twice, pass cos[:, ::2], sin"),
+    ({"cos": torch.zeros(9, 8), "sin": torch.zeros(9, 8)}, ValueError, "; pass cos=cos[:, :4], sin=sin[:, :4]"),
     ({"cos": table.clone().requires_grad_(), "sin": table}, ValueError, "cos requires grad; no gradient flows to it"),
     ({"positions": torch.arange(4)}, ValueError, "positions has 4 positions; it must have 5 at least: keys stand at"),
     ({"positions": torch.zeros(3, 5).int()}, ValueError, "positions has shape (3, 5); it must be [n] or [batch, n]"),
@@ -253,15 +297,3 @@ def test_a_decoder_has_the_same_logits_with_the_fused_attention() -> None:
         steps = [model(tokens[:, :4], caches)]
         steps += [model(tokens[:, i : i + 1], caches) for i in range(4, 12)]
     torch.testing.assert_close(torch.cat(steps, 1), logits, rtol=0, atol=1e-12)
-
-
-def test_transformers_attend_as_the_decoder_does() -> None:
-    q, k, v = (torch.randn(2, heads, count, 16) for heads, count in ((4, 3), (2, 9), (2, 9)))
-    rotary = SimpleNamespace(inv_freq=BASE ** (-torch.arange(0, 16, 2) / 16), attention_scaling=1.0)
-    attend, nowhere = attend_with(rotary, 9), torch.zeros(2, 3)
-    turn = [each[:, None] for each in Unrotated()(q, nowhere)]
-    out, weights = attend(None, q * turn[0] + q.roll(1, -1) * turn[1], k, v, None, 0.25, dropout=0.0)
-    torch.testing.assert_close(out.transpose(1, 2), plain(q, k, v), rtol=0, atol=1e-5)
-    assert weights is None
-    with pytest.raises(ValueError, match="without padding"):
-        attend(None, q, k, v, nowhere, 0.25)
