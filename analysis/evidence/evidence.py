@@ -26,7 +26,8 @@ from kernels.version import version as version_of
 
 from ..measure.studies import CONDITIONS, DEVICE, MATCHED, STALL, STALLS, STUDIES
 from ..record import published
-from ..record.files import DataError, gpu_folder
+from ..record.files import DataError, gpu_folder, problem_columns
+from ..record.problems import name_of
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
 from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
@@ -155,7 +156,7 @@ class Evidence:
         run, log = str(study.run["run"]), float(np.nanmean(np.log(values)))
         stale = (version,) if version in study.stale_versions() else ()
         sample = Sample(run, values, {version: values}, (log,), timer, self.record.pools)
-        return Estimate.of(sample, About((f"timings of {study.name}, run {run}",), stale))
+        return Estimate.of(sample, About((study.source("timings"),), stale))
 
     def _measured(
         self, versions: Sequence[str], ask: Callable[[Study, Problem], Estimate], study: str, **asked: Any
@@ -218,7 +219,7 @@ class Evidence:
             if math.isnan(value):
                 raise Undecided(f"{version} at head dim {problem.hdim}: {word(check.status)}", word(check.status))
             stale = (version,) if version in at.stale_versions() else ()
-            return Estimate.exact(value, f"checks of {at.name}, run {at.run['run']}", stale=stale)
+            return Estimate.exact(value, at.source("checks"), stale=stale)
 
         return self._measured((version,), ask, study or home(version), **asked)
 
@@ -401,11 +402,14 @@ def _answers(
         keys = sorted({each.hdim: each for each in reversed(fits)}.items())
     found: dict[Any, Estimate] = {}
     for key, pick in keys:
+        about = About(names=tuple(versions))
         try:
-            one = ask(pick or _choose(known, versions, key, columns, refuse))
+            at = pick or _choose(known, versions, key, columns, refuse)
+            about |= About(problems=(name_of(*problem_columns(at).values()),))
+            one = ask(at)
         except Undecided as refusal:
             one = Estimate.none(refusal.why)
-        found[key] = replace(one, about=one.about | About(names=tuple(versions)))
+        found[key] = replace(one, about=one.about | about)
     return Estimates(found, why=why)
 
 

@@ -72,6 +72,9 @@ class Study:
     def name(self) -> str:
         return str(self.run["study"])
 
+    def source(self, table: str) -> str:
+        return f"{table} of {self.name}, run {self.run['run']}"
+
     @property
     def processes(self) -> int:
         return 0 if self.timings.empty else int(self.timings["process"].max())

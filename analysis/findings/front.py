@@ -4,12 +4,11 @@ from collections import Counter
 
 from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS
-from ..evidence import Evidence
+from ..evidence import Estimate, Estimates, Evidence
 from ..measure.studies import MAIN
 from ..models.rivals import FULL, HYBRID
 from ..models.waves import SEPARATE, V7, occupied, windows
-from ..record.text import number
-from . import Says, checks, faster, finding, not_faster, numbers, slower, times
+from . import Says, checks, exact, faster, finding, not_faster, numbers, slower, times
 from .fuse import rule
 from .loads import DIMS, FLOAT4, SCALAR, V5, own
 from .rope import V1C
@@ -63,7 +62,8 @@ part, or under one load or clock.""")
 def verdicts(e: Evidence) -> Says:
     given = Counter(tests[0]["verdict"] for tests in judge.recorded(e.record).values())
     wrong, between = (sum(given[word] for word in words) for words in (FALLS, BETWEEN))
-    return numbers(claims=given.total()), checks(2 * wrong > given.total(), 2 * between > given.total() - wrong)
+    total = given.total()
+    return exact("verdicts", claims=total), checks(2 * wrong > total, 2 * between > total - wrong)
 
 
 @finding("front-you", """**[For you?](fuse.html)** Decoding from raw (unrotated) keys, or float32 with up to {few}
@@ -72,10 +72,11 @@ def you(e: Evidence) -> Says:
     return rule(e)
 
 
-@finding("front-sure", """**[How sure?](method.html)** The measured bars are known to within {half}. Not measured: the
-authors' card. The shapes are theirs: few tokens, huge heads.""")
+@finding("front-sure", """**[How sure?](method.html)** The measured bars are known to within {half:.1}. Not measured:
+the authors' card. The shapes are theirs: few tokens, huge heads.""")
 def sure(e: Evidence) -> Says:
     pairs = ((V5, FLOAT4), (V7, SEPARATE), (V1C, SEPARATE))
     bars = [e.speedup(name, over=base, hdim=MAIN.hdim)[MAIN.hdim] for name, base in pairs]
-    half = 100 * max(bar.high / bar.value - 1 for bar in (*bars, over(e, SEPARATE_V8, MAIN)[MAIN]) if bar.known)
-    return numbers(half=number(half, "%", 1)), checks(half < 3)
+    bars = [bar for bar in (*bars, over(e, SEPARATE_V8, MAIN)[MAIN]) if bar.known]
+    half = Estimate.count(max(bar.high / bar.value - 1 for bar in bars), bars)
+    return numbers(half=Estimates({MAIN: half}, "%")), checks(half < 0.03)

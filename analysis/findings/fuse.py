@@ -170,7 +170,7 @@ def half(e: Evidence) -> Says:
         if (found := e.speedup("attention_prompt", HALF_PEERS[3], "half_prompts", problem=problem))
     }, "×").known  # fmt: skip
     lost = beside(plain).lost
-    return numbers(lost=lost), checks(gain > 1, of_values(faster(gain)), lost > 0)
+    return numbers(lost=Estimate.count(lost, plain.values())), checks(gain > 1, of_values(faster(gain)), lost > 0)
 
 
 @finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. At all shapes of the map V8 is

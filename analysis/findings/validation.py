@@ -8,8 +8,7 @@ from kernels import VERSIONS, Problem
 from ..claims.measures import forgotten_rope
 from ..evidence import Evidence, NotMeasured, said
 from ..measure.studies import MAIN
-from ..record.text import number
-from . import Says, checks, finding, not_slower, numbers, of_values
+from . import Says, checks, exact, finding, not_slower, numbers, of_values
 
 ONLINE, FIXED, V7 = "attention_online", "attention_online_fixed", "rope_v7"
 HDIM, LOG = MAIN.hdim, (512, 2048, 4096, 8192)
@@ -31,10 +30,11 @@ def cost(e: Evidence) -> Says:
 
 
 @finding("checks-rotation", """The write-up names a tolerance. Its programs allow a thousand times that: {allowed}.
-Leave every rotation out of V7, and its result moves by {moved}. So the test would pass a RoPE kernel without RoPE.""")
+Leave every rotation out of V7, and its result moves by {moved:.2}. So the test would pass a RoPE kernel without
+RoPE.""")
 def rotation(e: Evidence) -> Says:
     moved, told = forgotten_rope((512, HDIM), "uniform"), said("N395").value
-    return numbers(moved=number(moved[HDIM].value, digits=2), allowed=ALLOWED), checks(
+    return numbers(moved=moved.at(HDIM), allowed=ALLOWED), checks(
         moved < ALLOWED, moved > told, round(ALLOWED / told) == 1000
     )
 
@@ -50,7 +50,8 @@ def sharp(e: Evidence) -> Says:
 of {full}, and then the result is garbage.""")
 def race(e: Evidence) -> Says:
     (few, hidden), (full, shown) = (raced(e, study) for study in ("log", "filled"))
-    return numbers(few=few, wrong=len(shown), full=full), checks(
+    at, on = (e.study(study).source("checks") for study in ("log", "filled"))
+    return numbers(**exact(at, few=few), **exact(on, wrong=len(shown), full=full)), checks(
         not hidden, bool(shown), all(row["max_abs_err"] > 100 * row["allowed_abs_err"] for row in shown)
     )
 

@@ -3,19 +3,23 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import geometric_mean
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from analysis import findings
+from analysis.book import numbers as numbers_csv
 from analysis.book.build import NOTEBOOKS
 from analysis.book.notebook import badge, paragraph
 from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured, Study
 from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, checks, faster, numbers
 from analysis.measure.studies import study
 from analysis.models import rivals, waves
-from analysis.record.files import DATA, REFERENCE, DataError
+from analysis.record.files import DATA, REFERENCE, DataError, problem_columns, problem_of, read_rows
+from analysis.record.problems import name_of
+from analysis.record.runs import read
 
 SWAPPED, HDIM, ROTARY = ("rope_v7", "rope_v6b"), 512, 128
 
@@ -52,6 +56,25 @@ def test_every_finding_holds_on_its_card_with_its_intervals() -> None:
 def test_every_finding_stands_on_a_page() -> None:
     shown = "".join(path.read_text(encoding="utf-8") for path in NOTEBOOKS.glob("*.ipynb"))
     assert [name for name in findings.load() if f'\\"{name}\\"' not in shown] == []
+
+
+def test_each_number_of_a_finding_leads_to_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not numbers_csv.differs(), "python -m analysis number brings data/numbers.csv up to date"
+    (row,) = [row for row in read_rows(numbers_csv.NUMBERS, "numbers") if row["finding"] == "front-wave"]
+    assert row["page"] == "index" and row["low"] < row["value"] < row["high"] and row["timer"] == "device_warm"
+    run = read(DATA / "measured" / REFERENCE / row["run"], row["table"])
+    mine = [each for each in run if name_of(*problem_columns(problem_of(each)).values()) == row["problems"]]
+    us = {version: [] for version in row["versions"].split()}
+    for each in mine:
+        if each["version"] in us and (each["study"], each["timer"]) == (row["study"], row["timer"]):
+            us[each["version"]].append(each["median_us"])
+    v7, separate = (geometric_mean(values) for values in us.values())
+    assert separate / v7 == pytest.approx(row["value"], rel=1e-4)
+    assert numbers_csv.main(["front-wave"]) == 0
+    said = capsys.readouterr().out
+    assert f"{row['run']}/timings.csv.gz" in said and "def wave(" in said and "95 % interval 1.53 to 1.64" in said
+    with pytest.raises(DataError, match="no finding 'nobody'"):
+        numbers_csv.main(["nobody"])
 
 
 def test_two_swapped_times_change_what_asks_for_them_alone(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
