@@ -16,6 +16,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "claims": ("claims.judge", "give every claim of the documents its verdict"),
     "resources": ("measure.static:resources", "list registers, spills and occupancy for every target"),
     "counts": ("measure.static:counts", "count instructions, sectors and wavefronts in the emulator"),
+    "their_test": ("measure.their_test", "count in the emulator what the documents' test sees of the rebuilt kernels"),
     "hashes": ("measure.static:hashes", "map recorded hashes to those of a new way of hashing"),
     "launches": ("measure.static:launches", "record digests of kernels, which a move must not change"),
     "compare": ("book.compare", "write speedups, claims and findings of several cards side by side as CSV"),

@@ -66,9 +66,9 @@ just below what this book calls bound. The summary divides its rate by the peak 
 the authors' card it is {own:.0} %.""")
 def bound_loaded(e: Evidence) -> Says:
     busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
-    own = 100 * said("N235") / said("N296")
+    own, other = (100 * said("N235") / said(peak) for peak in ("N296", "N236"))
     return numbers(busiest=busiest, own=own), checks(
-        busiest < BUSY, busiest > 0.9 * BUSY, own > 4 * said("N237")
+        busiest < BUSY, busiest > 0.9 * BUSY, own > 4 * said("N237"), other > 0.95 * said("N237"), other < said("N237")
     )
 
 

@@ -54,7 +54,7 @@ as fast. The report predicts {said:.1} times.""")
 def mma(e: Evidence) -> Says:
     mma = e.speedup(f"{PHASE4}_mma", over=PHASE4, study="ablation", hdim=HDIM)
     predicted = said("N406") / said("N469")
-    return numbers(mma=times(mma), said=predicted), checks(mma > predicted)
+    return numbers(mma=times(mma), said=predicted), checks(mma > predicted, predicted > 1)
 
 
 @finding("tensor-cores-registers", """Its first step, *scores in registers*, computes only the scores on tensor cores.
@@ -83,4 +83,4 @@ def ahead(e: Evidence) -> Says:
 {library:.0} as fast as Phase 4.""")
 def estimate(e: Evidence) -> Says:
     library, hoped = step(e, CUDNN, PHASE4), said("N406") / said("N473")
-    return numbers(library=times(library)), checks(library > hoped)
+    return numbers(library=times(library)), checks(library > hoped, hoped > 1)

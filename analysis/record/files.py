@@ -31,6 +31,7 @@ COUNTS = DATA / "counts.csv"
 RESOURCES = DATA / "resources.csv"
 LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
+THEIR_TEST = DATA / "their_test.csv"
 
 Row = dict[str, Any]
 

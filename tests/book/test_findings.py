@@ -14,9 +14,10 @@ from analysis.book import numbers as numbers_csv
 from analysis.book.build import NOTEBOOKS
 from analysis.book.notebook import badge, paragraph
 from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured, Study
-from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, checks, faster, numbers
+from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, checks, faster, numbers, validation
 from analysis.measure.studies import study
 from analysis.models import rivals, waves
+from analysis.record import published
 from analysis.record.files import DATA, REFERENCE, DataError, problem_columns, problem_of, read_rows
 from analysis.record.problems import name_of
 from analysis.record.runs import read
@@ -106,7 +107,8 @@ OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counter
 
 STORY = {  # the same of the story
     "decode-error",
-    "checks-cost", "checks-nan", "checks-race", "checks-rotation", "checks-sharp", "loads-once",
+    "checks-barely", "checks-baseline", "checks-cost", "checks-log", "checks-nan", "checks-race", "checks-rotation",
+    "checks-sharp", "checks-sure", "checks-test", "loads-once",
     "loads-own", "front-checks", "front-sure", "front-verdicts", "wave-fit", "wave-theirs",
 }  # fmt: skip
 
@@ -120,6 +122,35 @@ def test_findings_cease_where_comparisons_are_turned_round(e: Evidence, monkeypa
     holding = {each.id for each in findings.load().values() if each.on(e).badge == HOLDS}
     rivals.beside_op.cache_clear()
     assert holding <= OTHERWISE | STORY
+
+
+def test_findings_on_documents_cease_with_other_rows(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, real = [False], published.by_id()
+
+    def inverted() -> dict[str, dict[str, Any]]:
+        asked[0] = True
+        return {id: {**row, "value": 1 / (row["value"] or 1), "note": ""} for id, row in real.items()}
+
+    monkeypatch.setattr(published, "by_id", inverted)
+    on_documents, holding = set(), set()
+    for each in findings.load().values():
+        asked[0] = False
+        badge_now = each.on(e).badge
+        on_documents |= {each.id} if asked[0] else set()
+        holding |= {each.id} if asked[0] and badge_now == HOLDS else set()
+    assert {"loads-own", "checks-log", "checks-sure", "checks-cost"} <= on_documents and not holding
+
+
+def test_findings_on_their_test_cease_where_it_counts_something_else(
+    e: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swapped_counts(path: Any, table: str) -> list[dict[str, Any]]:
+        rows = read_rows(path, table)
+        return [{**row, "nan": row["counted"], "counted": row["nan"], "ratio": 1.0} for row in rows]
+
+    monkeypatch.setattr(validation, "read_records", swapped_counts)
+    on_their_test = ("checks-test", "checks-log", "checks-sure", "checks-baseline", "front-checks")
+    assert [each for each in on_their_test if findings.load()[each].on(e).badge == HOLDS] == []
 
 
 def made_up(gain: float, low: float, high: float) -> Finding:
