@@ -28,8 +28,8 @@ COUNTERS: tuple[tuple[str, str, float], ...] = (
     ("event.sin", "sines", 1),
     ("event.cos", "cosines", 1),
     ("event.pow", "powers", 1),
-    ("inst.fma", "fused multiply-adds", 1),
-    ("inst.fp32", "other fp32 operations", 1),
+    ("inst.fma", "fused multiply-adds of PTX", 1),
+    ("inst.fp32", "other fp32 operations of PTX", 1),
     ("inst.fp16", "fp16 operations", 1),
     ("inst.mma", "matrix operations of tensor cores", 1),
     ("inst.int", "integer operations", 1),
@@ -226,7 +226,7 @@ def counts(e: Evidence, version: Version) -> Table:
     """Exact counts from the emulator, beside those of the parent."""
     parent = version.parent or version.baseline or ""
     own, others = (totals(e.record.counts.get(each, {}), "counter") for each in (version.id, parent))
-    caption = "One call, all launches and blocks, executed by the emulator."
+    caption = "One call, all launches and blocks, executed by the emulator. The assembler may fuse more than PTX does."
     if set(own) & set(others):
         caption += f" Small: times those of {code(parent)} on the same problem."
     header = ("counted", *map(shape, own))
