@@ -147,7 +147,8 @@ def readme(text: str, e: Evidence) -> str:
     """`text` of the README with findings and figure between their marks. Raises: DataError without them."""
     plot, (start, end) = figures.fusing(e), MARKS
     found = "\n".join(f"{number}. {paragraph(e, each)}" for number, each in enumerate(FOUND, start=1))
-    made = CHAPTER.sub(r"](analysis/notebooks/\1.ipynb)", f"{found}\n\n![{plot.alt}]({FIGURES}/{plot.id}.png)")
+    image = f"![{plot.alt}]({FIGURES}/{plot.id}.png)"
+    made = CHAPTER.sub(r"](analysis/notebooks/\1.ipynb)", f"{found}\n\n{image}\n\n{plot.caption}")
     if start not in text or end not in text:
         raise DataError(f"README.md lacks {start} or {end}, between which what is made from data belongs")
     return f"{text[: text.index(start)]}{start}\n\n{made}\n\n{text[text.index(end) :]}"

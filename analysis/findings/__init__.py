@@ -102,9 +102,9 @@ def numbers(**given: Any) -> Numbers:
     return given
 
 
-def exact(source: str, **given: float) -> Numbers:
-    """Exact numbers that are from one source, by the names of their places."""
-    return {name: Estimate.exact(value, source) for name, value in given.items()}
+def exact(*sources: str, **given: float) -> Numbers:
+    """Exact numbers that are from the same tables, by the names of their places."""
+    return {name: Estimate.exact(value, *sources) for name, value in given.items()}
 
 
 def checks(*comparisons: Comparison | bool) -> Comparison:
