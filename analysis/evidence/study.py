@@ -73,7 +73,7 @@ class Study:
         return str(self.run["study"])
 
     def source(self, table: str) -> str:
-        return f"{table} of {self.name}, run {self.run['run']}"
+        return f"{table} of {self.name}, run {self.run['run']}" if "run" in self.run else ""
 
     @property
     def processes(self) -> int:

@@ -58,8 +58,8 @@ def nan(e: Evidence) -> Says:
     return numbers(seen=share(ONLINE, "counted", (MAIN.hdim,))), checks(e.nan_share(ONLINE, hdim=LOG) > 0.5, check)
 
 
-@finding("front-verdicts", """By our rule {wrong} of the {claims} claims are wrong on an {card}. Of these, {causes} name a
-cause that explains less than half of a gap. Most of the others hold in direction, in part, or under one load or
+@finding("front-verdicts", """By our rule {wrong} of the {claims} claims are wrong on an {card}. Of these, {causes} name
+a cause that explains less than half of a gap. Most of the others hold in direction, in part, or under one load or
 clock.""")
 def verdicts(e: Evidence) -> Says:
     given = Counter(tests[0]["verdict"] for tests in judge.recorded(e.record).values())
@@ -75,8 +75,8 @@ def you(e: Evidence) -> Says:
     return rule(e)
 
 
-@finding("front-sure", """**[How sure?](method.html)** The bars are known to within {clock}, those of the GPU alone
-within {alone}. Not measured: the authors' card. The shapes are theirs: few tokens, huge heads.""")
+@finding("front-sure", """**[How sure?](method.html)** The bars are known to within {clock}, those of the GPU alone,
+with warm caches, within {alone}. Not measured: the authors' card. The shapes are theirs: few tokens, huge heads.""")
 def sure(e: Evidence) -> Says:
     pairs = ((V5, SCALAR), (V5, FLOAT4), (V7, SEPARATE), (V1C, SEPARATE))
 

@@ -108,7 +108,7 @@ OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counter
 STORY = {  # the same of the story
     "decode-error",
     "checks-barely", "checks-baseline", "checks-cost", "checks-log", "checks-nan", "checks-race", "checks-rotation",
-    "checks-sharp", "checks-sure", "checks-test", "loads-once",
+    "checks-sharp", "checks-sure", "checks-test", "loads-once", "loads-sectors",
     "loads-own", "front-checks", "front-sure", "front-verdicts", "wave-fit", "wave-theirs",
 }  # fmt: skip
 
