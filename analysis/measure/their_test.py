@@ -7,25 +7,20 @@ the reference by more than 0.05, which no NaN does. The kernels run in the emula
 are kept; the others take minutes.
 """
 
-import argparse
 import ctypes
 import functools
 import math
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.reference import attention
 from kernels.runtime.emulator import run
 
-from ..evidence.current import Row, current, today
-from ..record import files
+from ..evidence.current import Row, today
 from ..record.files import problem_columns, problem_of
-from .static import WORKERS
+from .static import update
 from .studies import Pair
 
 TOLERANCE, SEED, RAND_MAX = 0.05, 42, 2**31 - 1
@@ -68,21 +63,16 @@ def tested(name: str, problem: Problem) -> list[Row]:
     return [{"version": name, **problem_columns(problem), **found, "source_hash": today(name)}]
 
 
-def versions() -> list[str]:
-    """The attention kernels of the documents."""
-    own = (each for each in VERSIONS.values() if each.family == "attention" and not (each.beyond or each.is_peer))
-    return [each.id for each in own if not (each.ablation or each.control_of or each.id.endswith("_fast_math"))]
+def pairs() -> list[Pair]:
+    """The attention kernels of the documents, each on all problems."""
+    own = (v.id for v in VERSIONS.values() if v.family == "attention" and v.of_log and not v.fast_math)
+    return [(name, problem) for name in own for problem in PROBLEMS]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    argparse.ArgumentParser(prog="python -m analysis their_test").parse_args(arguments)
-    rows, names = current(files.read_records(files.THEIR_TEST, "their_test")), versions()
-    done = {(row["version"], problem_of(row)) for row in rows}
-    todo: list[Pair] = [(name, problem) for name in names for problem in PROBLEMS if (name, problem) not in done]
-    with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as pool:
-        found = pool.map(tested, *zip(*todo, strict=True)) if todo else iter(())
-        rows += [row for group in tqdm(found, total=len(todo), desc="their_test") for row in group]
-    rows.sort(key=lambda row: (names.index(row["version"]), row["hdim"]))
-    files.write_table(files.THEIR_TEST, "their_test", rows)
-    print(f"[their_test] {len(rows)} rows in {files.THEIR_TEST}")
-    return 0
+    order = {pair: place for place, pair in enumerate(pairs())}
+
+    def key(row: Row) -> int:
+        return order[row["version"], problem_of(row)]
+
+    return update("their_test", arguments or [], key, (tested, None), pairs=pairs)
