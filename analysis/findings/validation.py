@@ -81,7 +81,7 @@ def as_theirs(e: Evidence) -> Says:
 
 
 @finding("checks-baseline", """The test is not useless. The documents' baseline kernel has the same bug and no NaN, and
-there it counts {wrong} of the outputs at head dim 2048. The log of that run has as many.""")
+there it counts {wrong} of the outputs at head dim 2048. The log of that run has about as many.""")
 def of_baseline(e: Evidence) -> Says:
     wrong, logged = share(BASELINE, "counted"), in_log(BASELINE)
     return numbers(wrong=wrong.at(HDIM)), checks(
