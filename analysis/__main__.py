@@ -17,10 +17,12 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "resources": ("measure.static:resources", "list registers, spills and occupancy for every target"),
     "releases": ("measure.releases", "list registers of the CUDA C++ controls by release of CUDA"),
     "counts": ("measure.static:counts", "count instructions, sectors and wavefronts in the emulator"),
+    "their_test": ("measure.their_test", "count in the emulator what the documents' test sees of the rebuilt kernels"),
     "hashes": ("measure.static:hashes", "map recorded hashes to those of a new way of hashing"),
     "launches": ("measure.static:launches", "record digests of kernels, which a move must not change"),
     "compare": ("book.compare", "write speedups, claims and findings of several cards side by side as CSV"),
     "findings": ("findings", "say which findings of the book hold on a GPU"),
+    "number": ("book.numbers", "say where the numbers of a finding are from: interval, rows, code"),
     "advise": ("models.advice", "say how rope_attention runs a shape, fused or not, and its times at the nearest"),
 }
 GO_ON = ("gpu", "measure", "op", "counters", "sanitize")  # after an interruption, with what is not done

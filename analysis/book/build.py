@@ -26,7 +26,7 @@ from ..claims import judge
 from ..evidence import Evidence, measured
 from ..measure.studies import STUDIES
 from ..record.files import BUILD, DATA, REFERENCE, ROOT, DataError
-from . import citing, edition, pages, saving
+from . import citing, edition, numbers, pages, saving
 from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
 from .execute import BuildError, execute, side_by_side
@@ -136,6 +136,8 @@ def verify(e: Evidence, strict: bool) -> None:
         wrong = findings.broken()
         if differ := saving.differing(saving.folder(e.slug)):
             wrong.append(f"{len(differ)} CSVs differ from {saving.CHECKSUMS.relative_to(ROOT)}: {', '.join(differ)}")
+        if numbers.differs():
+            wrong.append("data/numbers.csv is not what the findings show: python -m analysis number writes it")
     if wrong and strict:
         raise BuildError("\n".join(wrong))
     say("\n".join([*said, *wrong]))
@@ -145,7 +147,8 @@ def readme(text: str, e: Evidence) -> str:
     """`text` of the README with findings and figure between their marks. Raises: DataError without them."""
     plot, (start, end) = figures.fusing(e), MARKS
     found = "\n".join(f"{number}. {paragraph(e, each)}" for number, each in enumerate(FOUND, start=1))
-    made = CHAPTER.sub(r"](analysis/notebooks/\1.ipynb)", f"{found}\n\n![{plot.alt}]({FIGURES}/{plot.id}.png)")
+    image = f"![{plot.alt}]({FIGURES}/{plot.id}.png)"
+    made = CHAPTER.sub(r"](analysis/notebooks/\1.ipynb)", f"{found}\n\n{image}\n\n{plot.caption}")
     if start not in text or end not in text:
         raise DataError(f"README.md lacks {start} or {end}, between which what is made from data belongs")
     return f"{text[: text.index(start)]}{start}\n\n{made}\n\n{text[text.index(end) :]}"

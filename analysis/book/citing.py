@@ -1,6 +1,8 @@
 """How a figure or table is found, checked and cited: its anchor, its files, its script and rows, its BibTeX."""
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from html import escape
 from urllib.parse import quote
 
@@ -16,6 +18,17 @@ LATEX = str.maketrans({char: f"\\{char}" for char in "&%$#_{}"} | {
     "<": r"\textless{}", ">": r"\textgreater{}", "\u00a0": " ",
 })  # fmt: skip
 this_commit = functools.cache(commit)  # of the code that draws
+_told: list[str] = []  # the findings of the page that is being executed
+
+
+@contextlib.contextmanager
+def page_with(findings: list[str]) -> Iterator[None]:
+    """Have the blocks of a page say where the numbers of its findings are from."""
+    _told[:] = findings
+    try:
+        yield
+    finally:
+        _told.clear()
 
 
 def permalink(anchor: str) -> str:
@@ -80,10 +93,14 @@ def _part(part: Part) -> str:
 
 
 def block(anchor: str, title: str, source: Source, files: str, path: str = "") -> str:
-    """What unfolds below a figure or table: files, facts, licence, BibTeX."""
+    """What unfolds below a figure or table: files, facts, licence, BibTeX; and of the numbers in the page's text."""
+    command = f"<code>python -m analysis number {_told[0]}</code>" if _told else ""
+    others = f", and so for {', '.join(_told[1:])}" * bool(_told[1:])
+    numbers = f"<p>The numbers in the text: {command}{others}. All are in {to_file('data/numbers.csv')}.</p>"
     return (
         f"<details class='cite'><summary>Cite, check or download</summary><p>{files}. "
         f"<a href='{LICENSE_URL}'>{LICENSE}</a>.</p><ul>{''.join(map(_part, source.parts))}</ul>"
+        f"{numbers * bool(_told)}"
         f"<pre>{escape(bibtex(anchor, title, source, path))}</pre></details>"
     )
 

@@ -141,8 +141,9 @@ def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
 def finding_counts(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     given = frame.groupby(["card", "badge"]).size()
     rows = [(badge(word), *(str(given.get((e.slug, word), 0)) for e in cards)) for word in findings.BADGES]
-    names = named(cards)
-    return Table(("findings", *names), rows, names, source=DECIDED)
+    names, none = named(cards), frame[frame["badge"] == findings.NOT_MEASURED].groupby("card")["finding"].agg(", ".join)
+    told = (f"Not measured on the {e.card}: {none[e.slug]}." for e in cards if e.slug in none)
+    return Table(("findings", *names), rows, names, " ".join(told), source=DECIDED)
 
 
 def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:

@@ -21,6 +21,8 @@ from nbformat.v4 import new_output
 from traitlets.config import Config
 
 from ..errors import Failure
+from . import citing
+from .numbers import shown_in
 
 AT_ONCE = 2
 HIDDEN = "remove-cell"
@@ -63,7 +65,7 @@ def execute(notebook: Path, output: Path, gpu: str) -> None:
     Raises: BuildError with the error of the first cell that fails.
     """
     executed = nbformat.read(notebook, as_version=4)
-    with shell() as here:
+    with shell() as here, citing.page_with(shown_in(notebook)):
         for count, cell in enumerate((each for each in executed.cells if each.cell_type == "code"), 1):
             try:
                 cell.execution_count, cell.outputs = count, run(here, cell.source)

@@ -21,7 +21,7 @@ from ..record.files import REFERENCE, DataError, gpu_folder
 from ..tables.steps import told
 from ..tables.table import Missing, Table, mark, short
 from . import citing, saving
-from .sources import diff_text
+from .sources import change_text, diff_text
 
 FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
 SOURCES = ("recorded", "live")
@@ -82,6 +82,11 @@ def listing(*what: Any) -> None:
     sources = (each if isinstance(each, str) else inspect.getsource(each) for each in what)
     text = "\n\n".join("\n".join(map(_on_a_phone, each.rstrip().splitlines())) + "\n" for each in sources)
     say(f"```python\n{text}```")
+
+
+def change(before: str, after: str) -> None:
+    """Show two excerpts of source as a diff."""
+    say(f"```diff\n{change_text(before, after)}```")
 
 
 def _on_a_phone(line: str, columns: int = 50) -> str:

@@ -67,6 +67,12 @@ def diff_text(name: str) -> str:
     return "".join(difflib.unified_diff(old, new, before, name, n=CONTEXT))
 
 
+def change_text(before: str, after: str) -> str:
+    """Two excerpts as one, lines that go and that come marked."""
+    old, new = (each.splitlines(keepends=True)[1:] for each in (before, after))  # without the names of their files
+    return "".join([*difflib.unified_diff(old, new, n=len(old))][3:])
+
+
 def excerpt(what: Any, first: str, last: str) -> str:
     """Lines of a function or a module, below the name of their file; a line is named by how it begins.
 

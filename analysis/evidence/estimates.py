@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,12 +25,13 @@ Key = Any  # of a number: a head dim, a problem, or what else tells it from the 
 
 
 class About(NamedTuple):
-    """What an estimate is from: tables, versions whose code has changed since, and the versions and rows of
-    published.csv that were asked about."""
+    """What an estimate is from: tables, versions whose code has changed since, the versions and rows of published.csv
+    that were asked about, and the problems, by their names."""
 
     sources: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
     def __or__(self, other: About) -> About:
         return About(*(tuple(dict.fromkeys(mine + theirs)) for mine, theirs in zip(self, other)))
@@ -148,6 +149,12 @@ class Estimate(Arithmetic):
     @classmethod
     def exact(cls, value: float, *sources: str, **about: Any) -> Estimate:
         return cls(float(value), float(value), float(value), None, About(sources, **about))
+
+    @classmethod
+    def count(cls, value: float, of: Iterable[Estimate]) -> Estimate:
+        """An exact number found in others, such as how many of them are above 1; it is from their tables."""
+        about = functools.reduce(operator.or_, (each.about for each in of), NOTHING)
+        return replace(cls.exact(value), about=about._replace(names=(), problems=()))
 
     @classmethod
     def none(cls, why: Known, about: About = NOTHING) -> Estimate:

@@ -26,7 +26,8 @@ from kernels.version import version as version_of
 
 from ..measure.studies import AUTHORS_TARGET, CONDITIONS, DEVICE, MATCHED, SLICES, STALL, STALLS, STUDIES
 from ..record import published
-from ..record.files import DataError, gpu_folder
+from ..record.files import DataError, gpu_folder, problem_columns
+from ..record.problems import name_of
 from ..record.timers import timer_of
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
@@ -166,7 +167,7 @@ class Evidence:
         log = float(np.nanmean(np.log(values)))
         stale = (timed,) if timed in study.stale_versions() else ()
         sample = Sample(study.names, values, {version: values}, (log,), timer, self.record.pools)
-        source = _of_runs("timings", study.name, runs) + f" ({timed})" * (timed != version)
+        source = study.source("timings", runs) + f" ({timed})" * (timed != version)
         return Estimate.of(sample, About((source,), stale))
 
     def _measured(
@@ -261,7 +262,7 @@ class Evidence:
             if math.isnan(value):
                 raise Undecided(f"{version} at head dim {problem.hdim}: {word(check.status)}", word(check.status))
             stale = (version,) if version in at.stale_versions() else ()
-            return Estimate.exact(value, _of_runs("checks", at.name, at.counted_names), stale=stale)
+            return Estimate.exact(value, at.source("checks"), stale=stale)
 
         return self._measured((version,), ask, study or home(version), **asked)
 
@@ -394,10 +395,6 @@ class Evidence:
         return Estimate.exact(self.gpu["ceilings"][name], "gpu.json")
 
 
-def _of_runs(table: str, study: str, runs: Sequence[str]) -> str:
-    return f"{table} of {study}, run{'s' * (len(runs) > 1)} {', '.join(runs)}"
-
-
 def said(row: str) -> Estimate:
     """A row of data/published.csv, by its id; a ratio as how many times as fast. Raises: KeyError."""
     found = published.by_id()[row]
@@ -448,11 +445,14 @@ def _answers(
         keys = sorted({each.hdim: each for each in reversed(fits)}.items())
     found: dict[Any, Estimate] = {}
     for key, pick in keys:
+        about = About(names=tuple(versions))
         try:
-            one = ask(pick or _choose(known, versions, key, columns, refuse))
+            at = pick or _choose(known, versions, key, columns, refuse)
+            about |= About(problems=(name_of(*problem_columns(at).values()),))
+            one = ask(at)
         except Undecided as refusal:
             one = Estimate.none(refusal.why)
-        found[key] = replace(one, about=one.about | About(names=tuple(versions)))
+        found[key] = replace(one, about=one.about | about)
     return Estimates(found, why=why)
 
 

@@ -89,9 +89,10 @@ class Study:
         there = set(self.checks["run"]) | set(self.timings["run"])
         return [run for run in self.runs if run["run"] in there]
 
-    @property
-    def counted_names(self) -> tuple[str, ...]:
-        return tuple(str(run["run"]) for run in self.counted)
+    def source(self, table: str, runs: Sequence[str] = ()) -> str:
+        """A table and the runs of it, by default all that have rows which count; empty without any."""
+        runs = runs or [str(run["run"]) for run in self.counted]
+        return f"{table} of {self.name}, run{'s' * (len(runs) > 1)} {', '.join(runs)}" if runs else ""
 
     @property
     def processes(self) -> int:

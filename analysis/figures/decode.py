@@ -75,7 +75,7 @@ def decode_time(e: Evidence) -> Plot | Missing:
     ceilings = e.gpu["ceilings"]
     size = frame["dtype"].map({"float32": 4, "float16": 2})
     frame["reading_us"] = ceilings["empty_kernel_us"] + 2 * size * 8 * 128 * frame["keys"] / ceilings["read_gb_s"] / 1e3
-    title = "Rotating raw keys is nearly free"
+    title = "Rotating raw keys costs little"
     with canvas(title, 2, height=5, sharex=True, height_ratios=(2, 1)) as (figure, (above, below)):
         above.axhline(1, color="0.5", ls="--", lw=1.5)
         for line in LINES:

@@ -104,7 +104,7 @@ def warps() -> Plot:
     """What each warp of a block goes on with where a reduction leaves its result in the first, for 64 keys."""
     rows = [(warp, warp < 2, "block's" if not warp else "own" if warp < 2 else "−∞") for warp in range(8)]
     frame = pd.DataFrame(rows, columns=["warp", "has_keys", "maximum"])
-    frame["writes"] = frame["has_keys"].map({True: "finite", False: "NaN"})
+    frame["writes"] = ["close", "double", *["NaN"] * 6]
     with canvas("Six of eight warps write NaN", height=1.9) as (figure, (axis,)):
         for warp, keys, *words in frame.itertuples(index=False):
             for row, text in enumerate(("32" if keys else "0", *words)):
@@ -118,8 +118,10 @@ def warps() -> Plot:
         axis.grid(visible=False)
     return Plot(
         "warps", figure,
-        "A block of the attention kernel, whose head has 64 keys. Only the first warp has the maximum of the block.",
-        "Eight warps in a row. Two have keys and write numbers; six have none, keep minus infinity and write NaN.",
+        "A block of the recommended kernel, whose head has 64 keys. Only the first warp has the block's maximum and "
+        "sum. The second divides by the sum of its own keys, so its outputs are about twice what they should be.",
+        "Eight warps in a row. The first writes nearly right values, the second doubled ones. Six have no keys, keep "
+        "minus infinity and write NaN.",
         frame, computed("drawn from the kernel"),
     )  # fmt: skip
 

@@ -41,6 +41,7 @@ class Found:
     text: str = ""
     numbers: Mapping[str, str] = field(default_factory=dict)
     check: Comparison = UNKNOWN
+    given: Numbers = field(default_factory=dict, compare=False)  # the same before they are written
 
     @property
     def badge(self) -> str:
@@ -67,7 +68,7 @@ class Finding:
         written = Formatter()
         places = [(name, spec or "") for _, name, spec, _ in written.parse(self.text) if name and name != "card"]
         shown = {name: format(written.get_field(name, (), given)[0], spec) for name, spec in places}
-        return Found(self.text.format(card=e.card, **given), shown, check)
+        return Found(self.text.format(card=e.card, **given), shown, check, {name: given[name] for name in shown})
 
     @functools.cached_property
     def home(self) -> Found:
@@ -99,6 +100,11 @@ def finding(id: str, text: str) -> Callable:
 def numbers(**given: Any) -> Numbers:
     """The numbers of a sentence by the names of their places."""
     return given
+
+
+def exact(*sources: str, **given: float) -> Numbers:
+    """Exact numbers that are from the same tables, by the names of their places."""
+    return {name: Estimate.exact(value, *sources) for name, value in given.items()}
 
 
 def checks(*comparisons: Comparison | bool) -> Comparison:

@@ -9,10 +9,11 @@ from kernels.flash.decode.choose import MOST_QUERIES
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..measure.studies import FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
 from ..models.rivals import FULL, HYBRID, SEPARATE, Rival, beside_op, right, rivals, served, winners
-from . import Says, checks, faster, finding, numbers, of_values, times
+from . import Says, checks, exact, faster, finding, numbers, of_values, times
 from .decode import COLD, MANY, RAW, STUDY, step
 
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt
+MAPPED = ("map", "heldout")  # studies of full fusion, the hybrid and separate kernels of one core
 FEW_QUERIES = 128  # of a head: few tiles of them rotate the same keys
 FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
 PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
@@ -28,7 +29,7 @@ class Outcomes(NamedTuple):
 
 def compared(e: Evidence, of: Callable[[Problem], bool]) -> list[tuple[Problem, set[str]]]:
     """Problems on which full fusion, the hybrid and separate kernels of one core were timed, with the fastest."""
-    asked = [(study, problem) for study in ("map", "heldout") for problem in e.study(study).problems("rope")]
+    asked = [(study, problem) for study in MAPPED for problem in e.study(study).problems("rope")]
     found = ((problem, winners(e, problem, study)) for study, problem in asked if of(problem))
     return [(problem, fastest) for problem, fastest in found if fastest]
 
@@ -42,12 +43,16 @@ def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
     return Outcomes(alone, among - alone, len(found) - among)
 
 
+def few_queries(problem: Problem) -> bool:
+    return MOST_QUERIES < problem.seq_q <= FEW_QUERIES
+
+
 def own_keys(problem: Problem) -> bool:
-    return MOST_QUERIES < problem.seq_q <= FEW_QUERIES and problem.kv_heads == problem.heads
+    return few_queries(problem) and problem.kv_heads == problem.heads
 
 
 def shared_keys(problem: Problem) -> bool:
-    return MOST_QUERIES < problem.seq_q <= FEW_QUERIES and problem.kv_heads < problem.heads
+    return few_queries(problem) and problem.kv_heads < problem.heads
 
 
 def many_queries(problem: Problem) -> bool:
@@ -92,10 +97,11 @@ def fastest_other(e: Evidence, problem: Problem, study: str, timer: str = WARM) 
 
 
 @finding("fuse-rule", """Yes, where a head has few queries: when you decode from raw keys, and in float32 up to {few}
-queries. With more, fusing mostly gains nothing.""")
+queries. With {least} to {few} it lost at {lost} of {all} shapes. With more, fusing mostly gains nothing.""")
 def rule(e: Evidence) -> Says:
-    few, many = outcomes(e, own_keys), outcomes(e, many_queries)
-    return numbers(few=FEW_QUERIES), checks(
+    few, many = outcomes(e, few_queries), outcomes(e, many_queries)
+    read = (e.study(name).source("timings") for name in MAPPED)
+    return numbers(few=FEW_QUERIES, least=MOST_QUERIES + 1, **exact(*read, lost=few.lost, all=sum(few))), checks(
         20 * few.lost < sum(few), 3 * few.won > 2 * sum(few), 2 * many.won < sum(many),
         over_others(e, STUDY, RAW, COLD, "float32", *HALF) > 1,
     )  # fmt: skip
@@ -161,20 +167,24 @@ def untimed(e: Evidence) -> Says:
     return numbers(tokens=LONG, long=long.slowest, short=short.slowest), checks(short.slowest < long.slowest)
 
 
-@finding("fuse-half", """Where neither side applies RoPE, cuDNN is faster at {lost} of the prompts in half precision.
-With RoPE it needs another pass over Q and K, and is faster at none.""")
+@finding("fuse-half", """Where neither side applies RoPE, cuDNN is faster at {lost} of {all} prompts in half precision,
+and FlashInfer at {other}. With RoPE, cuDNN needs another pass over Q and K, and both are faster at none.""")
 def half(e: Evidence) -> Says:
     gain = over_others(e, "half_prompts", "rope_prompt", WARM, *HALF)
-    plain = Estimates({
-        problem: found[problem] for problem in e.study("half_prompts").problems("attention")
-        if (found := e.speedup("attention_prompt", HALF_PEERS[3], "half_prompts", problem=problem))
-    }, "×").known  # fmt: skip
-    lost = beside(plain).lost
-    return numbers(lost=lost), checks(gain > 1, of_values(faster(gain)), lost > 0)
+    prompts = e.study("half_prompts").problems("attention")
+    plain, other = (
+        e.speedup("attention_prompt", over=peer, study="half_prompts", problem=prompts).known
+        for peer in (HALF_PEERS[3], FLASHINFER[1])
+    )
+    counted = {"lost": beside(plain).lost, "all": len(plain), "other": beside(other).lost}
+    return numbers(**{name: Estimate.count(n, plain.values()) for name, n in counted.items()}), checks(
+        gain > 1, of_values(faster(gain)), counted["lost"] > counted["other"] > 0
+    )
 
 
-@finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. At all shapes of the map V8 is
-at least {naive:.1} as fast as the authors' last full fusion, which rotates K again for every query.""")
+@finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. At each of the {shapes} shapes
+that both were timed at, V8 is at least {naive:.2} as fast as the authors' last full fusion, which rotates K again for
+every query.""")
 def how(e: Evidence) -> Says:
     naive, *whether = (
         e.speedup(FULL, over=over, study="map", problem=[
@@ -182,6 +192,6 @@ def how(e: Evidence) -> Says:
         ]).known
         for over in (NAIVE, HYBRID, SEPARATE)
     )  # fmt: skip
-    return numbers(naive=times(naive.slowest)), checks(
+    return numbers(naive=times(naive.slowest), shapes=Estimate.count(len(naive), naive.values())), checks(
         faster(naive), *(naive.slowest > each.fastest for each in whether)
     )

@@ -3,9 +3,9 @@
 from typing import Any
 
 from ..claims.measures import BUSY, DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
-from ..evidence import Estimates, Evidence, NotMeasured, said, stated
+from ..evidence import Estimate, Estimates, Evidence, NotMeasured, said, stated
 from ..measure.studies import MAIN
-from . import Says, checks, faster, finding, not_faster, not_slower, numbers, slower, times
+from . import Says, checks, exact, faster, finding, not_faster, not_slower, numbers, slower, times
 
 SMALL, BOTH = (128, 512, 2048), (512, 2048)  # head dims with four heads of 64 tokens; those of all families
 V7, SEPARATE, ONLINE = "rope_v7", "rope_separate", "attention_online_fixed"
@@ -50,29 +50,29 @@ def rotation(e: Evidence) -> Says:
 
 
 @finding("question-bound", """**By neither: its warps wait.** The corrected online kernel keeps the path to L1 and
-shared memory busy for {l1:.0f} % of its peak, and L2, DRAM and the FP32 units for less. Its warps spend {barrier} of
+shared memory busy for {l1:.0} % of its peak, and L2, DRAM and the FP32 units for less. Its warps spend {barrier} of
 their time at barriers.""")
 def bound(e: Evidence) -> Says:
     asked: dict[str, Any] = {"hdim": MAIN.hdim}
     l1, l2, dram = (e.counter(ONLINE, unit, **asked) for unit in (L1, L2, DRAM))
     barrier, fp32 = e.stalled(ONLINE, "barrier", **asked), fp32_percent(e, ONLINE, **asked)
-    return numbers(l1=l1[MAIN.hdim].value, barrier=barrier.measured_in("%")), checks(
+    return numbers(l1=l1, barrier=barrier.measured_in("%")), checks(
         l1 < BUSY, l1 > l2, l1 > dram, l1 > fp32, barrier > 0.5
     )
 
 
-@finding("question-bound-loaded", """At *their load* the busiest of these units comes to {busiest:.0f} % of its peak,
+@finding("question-bound-loaded", """At *their load* the busiest of these units comes to {busiest:.0} % of its peak,
 just below what this book calls bound. The summary divides its rate by the peak of another card. Of the peak of
-the authors' card it is {own:.0f} %.""")
+the authors' card it is {own:.0} %.""")
 def bound_loaded(e: Evidence) -> Says:
     busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
-    own = 100 * said("N235") / said("N296")
-    return numbers(busiest=busiest[MAIN.hdim].value, own=own.value), checks(
-        busiest < BUSY, busiest > 0.9 * BUSY, own > 4 * said("N237")
+    own, other = (100 * said("N235") / said(peak) for peak in ("N296", "N236"))
+    return numbers(busiest=busiest, own=own), checks(
+        busiest < BUSY, busiest > 0.9 * BUSY, own > 4 * said("N237"), other > 0.95 * said("N237"), other < said("N237")
     )
 
 
-@finding("question-cliff", """**No: their shapes leave {blocks:.0f} blocks for {sms} SMs.** From head dim 4096 to 8192
+@finding("question-cliff", """**No: their shapes leave {blocks} blocks for {sms} SMs.** From head dim 4096 to 8192
 the corrected online kernel falls to {fall} of its rate. With equally many queries at both it falls to {held}. With warm
 caches DRAM is almost idle.""")
 def cliff(e: Evidence) -> Says:
@@ -80,20 +80,20 @@ def cliff(e: Evidence) -> Says:
         rate, before = (e.tflops(ONLINE, study=study, hdim=hdim)[hdim] for hdim in (8192, 4096))
         return Estimates({8192: rate / before}, "%")
 
-    fall, held, blocks = kept("log"), kept("controlled"), e.blocks(ONLINE, hdim=8192)[8192]
-    return numbers(fall=fall, held=held, blocks=blocks.value, sms=e.gpu["sms"]), checks(
+    fall, held, blocks = kept("log"), kept("controlled"), e.blocks(ONLINE, hdim=8192)
+    return numbers(fall=fall, held=held, blocks=blocks, **exact("gpu.json", sms=e.gpu["sms"])), checks(
         fall < 0.25, held > 0.5, e.counter(ONLINE, DRAM, hdim=8192) < 10, blocks < e.gpu["sms"] / 2
     )
 
 
 @finding("question-which", """**To V1, which loads tables; the text beside them describes V4, which caches
-frequencies.** The write-up prints {printed:.3f} ms, as the log does for V1; for V4 the log has {fourth:.3f} ms. Here
-too V1 takes {longer:.1f} times as long as V4.""")
+frequencies.** The write-up prints {printed:.3} ms, as the log does for V1; for V4 the log has {fourth:.3} ms. Here
+too V1 takes {longer:.1} as long as V4.""")
 def which(e: Evidence) -> Says:
     printed, first, fourth = said("N347"), said("N115"), said("N147")
     longer = e.speedup("rope_v4", over="rope_v1c", hdim=2048, rotary="full")
     near = stated(SMALL, "N341", "N344", "N347").within(0.05, stated(SMALL, "N109", "N112", "N115"))
-    return numbers(printed=printed.value, fourth=fourth.value, longer=longer[2048].value), checks(
+    return numbers(printed=printed, fourth=fourth, longer=times(longer)), checks(
         near, first / fourth > 2, faster(longer)
     )
 
@@ -110,7 +110,9 @@ def counts(e: Evidence) -> Says:
     if not known:
         raise NotMeasured("hardware counters were not read: `make counters`")
     near = sum(all(abs(each - 1) < 0.1 for each in pair) for pair in known)
-    return numbers(near=near, all=len(known)), checks(near > 0.9 * len(known))
+    both = [each[MAIN.hdim] for pair in ratios for each in pair if each]
+    shown = {"near": near, "all": len(known)}
+    return numbers(**{name: Estimate.count(n, both) for name, n in shown.items()}), checks(near > 0.9 * len(known))
 
 
 @finding("language-alike", """**Little: in C++ the same versions win and lose.** The sinusoidal hybrid, for example, is

@@ -1,7 +1,7 @@
 """The steps of RoPE: why each gains or loses. Numbers are of head dim 2048."""
 
 from ..evidence import Evidence
-from . import Says, across, checks, faster, finding, not_faster, not_slower, numbers, slower, times
+from . import Says, across, checks, exact, faster, finding, not_faster, not_slower, numbers, slower, times
 
 SEPARATE = "rope_separate"
 V1C, V2, V3, V4, V5, V6A, V6B, V7 = (f"rope_v{name}" for name in ("1c", "2", "3", "4", "5", "6a", "6b", "7"))
@@ -38,7 +38,9 @@ def v2(e: Evidence) -> Says:
 def v3(e: Evidence) -> Says:
     few, loaded = (e.speedup(V3, over=V2, study=study, hdim=SMALL) for study in ("log", "matched"))
     sms = e.gpu["sms"]
-    return numbers(sms=sms, loaded=times(loaded.at(HDIM))), checks(sms > 64, slower(few), faster(loaded))
+    return numbers(**exact("gpu.json", sms=sms), loaded=times(loaded.at(HDIM))), checks(
+        sms > 64, slower(few), faster(loaded)
+    )
 
 
 @finding("rope-v4", """The idea is good: cached frequencies alone make V3 {idea:.1} as fast, and rotating K costs next

@@ -9,15 +9,17 @@ from ..evidence.current import Row, complete_runs
 from ..models.rivals import served
 from ..record.files import problem_of
 from ..record.runs import read
-from . import Says, checks, finding, numbers
+from . import Says, checks, exact, finding, numbers
 from .fuse import beside, float32_over_others
 
 
 @finding("use-speed", """Beside PyTorch and Triton we timed {all} shapes in float32, those of [Does our call
 win?](fuse.html#does-our-call-win). `rope_attention` is slower on [{lost} of them](compare.html#beside-pytorch).""")
 def speed(e: Evidence) -> Says:
-    won, tied, lost = beside(float32_over_others(e))
-    return numbers(all=won + tied + lost, lost=lost), checks(20 * lost < won)
+    gains = float32_over_others(e)
+    won, tied, lost = beside(gains)
+    shown = {"all": won + tied + lost, "lost": lost}
+    return numbers(**{name: Estimate.count(n, gains.values()) for name, n in shown.items()}), checks(20 * lost < won)
 
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
@@ -29,8 +31,12 @@ def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
     return found
 
 
-@finding("use-first", """The first call, which compiles, takes {least:.1f} to {most:.1f} s. In the next process it finds
-the kernels on disk, and takes {cached:.1f} s at most.""")
+def of(rows: list[Row], table: str = "op") -> str:
+    return f"{table} of {rows[0]['study']}, run {rows[0]['run']}"
+
+
+@finding("use-first", """The first call, which compiles, takes {least:.1} to {most:.1} s. In the next process it finds
+the kernels on disk, and takes {cached:.1} s at most.""")
 def first(e: Evidence) -> Says:
     rows = op_rows(e, "op_first")
     cold, cached = (
@@ -38,7 +44,8 @@ def first(e: Evidence) -> Says:
         for timer in ("first_call", "first_call_cached")
     )
     sooner = all(cached[problem] < seconds for problem, seconds in cold.items())
-    return numbers(least=min(cold.values()), most=max(cold.values()), cached=max(cached.values())), checks(sooner)
+    least, most = min(cold.values()), max(cold.values())
+    return exact(of(rows), least=least, most=most, cached=max(cached.values())), checks(sooner)
 
 
 @finding("use-overhead", """A call costs the host up to {added:.0} on top of a bare launch of its kernel. A long prompt
@@ -46,13 +53,14 @@ in float32 costs up to {maps:.0}, as it first describes each tensor to the GPU's
 at most {graph:slower} longer than the bare launch.""")
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
-    for row in op_rows(e, "op_time"):
+    rows = op_rows(e, "op_time")
+    for row in rows:
         if row["mode"] == "rates" and row["layout"] == "contiguous" and row["interleaved"] and row["median_us"]:
             medians.setdefault((problem_of(row), row["what"], row["timer"]), []).append(row["median_us"])
 
     def taken(what: str, timer: str) -> Estimates:
-        mine = {problem: us for (problem, *how), us in medians.items() if how == [what, timer]}
-        return Estimates({problem: Estimate.exact(statistics.median(us)) for problem, us in mine.items()}, "µs")
+        mine = {p: statistics.median(us) for (p, *how), us in medians.items() if how == [what, timer]}
+        return Estimates({problem: Estimate.exact(us, of(rows)) for problem, us in mine.items()}, "µs")
 
     graph = taken("launch", "device_warm") / taken("op", "device_warm")
     added = taken("op", "host_loop") - taken("launch", "host_loop")
@@ -67,4 +75,4 @@ def overhead(e: Evidence) -> Says:
 def problems(e: Evidence) -> Says:
     rows = op_rows(e, "op_problems", "op_problems")
     large = any(row["inputs"] == "large" for row in rows)
-    return numbers(calls=len(rows)), checks(large, all(row["status"] == "ok" for row in rows))
+    return exact(of(rows, "op_problems"), calls=len(rows)), checks(large, all(row["status"] == "ok" for row in rows))

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 from kernels import VERSIONS, Problem
 
-from ..evidence import Estimates, Evidence, NotMeasured
+from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..measure.studies import MAIN
 from ..models.rivals import BEYOND, HYBRID, SEPARATE, V8, floor, rivals
-from ..record.text import number
-from . import Says, checks, faster, finding, not_slower, numbers, of_values, slower, times
+from . import Says, checks, exact, faster, finding, not_slower, numbers, of_values, slower, times
 
 LOG_SEPARATE, PLAIN = "rope_separate", Problem("attention", 1, 4, seq_q=64, hdim=MAIN.hdim)
 ROTATED = replace(MAIN, rotary_dim=MAIN.hdim)
@@ -26,19 +25,19 @@ def tiles(e: Evidence) -> Says:
     launch = VERSIONS[V8](MAIN, e.target).launches[-1]
     queries, blocks, sms = launch.shape.queries, math.prod(launch.grid), e.gpu["sms"]
     count = -(-MAIN.seq_q // queries)
-    return numbers(tiles=count, queries=queries, cluster=launch.cluster), checks(
+    return exact("plans", tiles=count, queries=queries, cluster=launch.cluster), checks(
         launch.cluster > 1, sms / 2 < blocks <= sms, count < MAIN.seq_q
     )
 
 
-@finding("v8-costs", """The whole call takes {v8}. If it only copied from the L2 cache and multiplied on tensor cores,
-it would take {floor}. The rotations, on which the documents gave up, cost little: without RoPE the kernel takes
-{plain}. With all dims rotated it takes {whole}.""")
+@finding("v8-costs", """The whole call takes {v8:.1}. If it only copied from the L2 cache and multiplied on tensor
+cores, it would take {floor:.1}. The rotations, on which the documents gave up, cost little: without RoPE the kernel
+takes {plain:.1}. With all dims rotated it takes {whole:.1}.""")
 def costs(e: Evidence) -> Says:
     asked = ((V8, "peers", MAIN), ("attention_v8", "embeddings", PLAIN), (V8, "embeddings", ROTATED))
     us, plain, whole = (e.time(name, study, problem=problem)[problem] for name, study, problem in asked)
-    taken = {"v8": us.value, "plain": plain.value, "floor": floor(MAIN, e.gpu), "whole": whole.value}
-    return numbers(**{name: number(each, "µs", 1) for name, each in taken.items()}), checks(
+    taken = {"v8": us, "plain": plain, "floor": Estimate.exact(floor(MAIN, e.gpu), "gpu.json"), "whole": whole}
+    return numbers(**{name: Estimates({MAIN: each}, "µs") for name, each in taken.items()}), checks(
         us > 2 * taken["floor"], of_values(plain > 0.85 * us), whole > us
     )
 
@@ -49,7 +48,7 @@ def waits(e: Evidence) -> Says:
     return numbers(busy=busy), checks(busy < 0.4)
 
 
-@finding("v8-time", """The authors' separate kernels take {separate:.0f} times as long as V8. PyTorch's fastest way
+@finding("v8-time", """The authors' separate kernels take {separate:.0} as long as V8. PyTorch's fastest way
 takes {peer:.1} as long. Most of this gain is not fusing but a better attention kernel: separate kernels with V8's own
 attention take {fused:.1} as long. A hybrid with that attention takes only {hybrid:slower} longer. With all dims rotated
 fusing is worth less.""")
@@ -60,7 +59,7 @@ def taken(e: Evidence) -> Says:
     if not (peer and fused and separate):
         raise NotMeasured("nothing was timed beside V8 at this shape")
     graph = times(Estimates({MAIN: peer.over}, "×"))
-    return numbers(peer=graph, separate=separate[MAIN].value, fused=times(fused), hybrid=hybrid), checks(
+    return numbers(peer=graph, separate=times(separate), fused=times(fused), hybrid=hybrid), checks(
         peer.version.startswith("torch"), faster(graph), slower(hybrid), fused * hybrid > 1, separate > fused * fused,
         fused[MAIN] > whole[ROTATED], faster(whole),
     )
@@ -85,4 +84,6 @@ def loses(e: Evidence) -> Says:
     few = gain.at(*(problem for problem in gain if problem.seq_q < first))
     won = [problem for problem, each in gain.items() if problem.seq_q >= first and each.side > 0]
     mostly = 2 * len(won) < len(gain) - len(few)
-    return numbers(first=first, most=gain.slowest), checks(slower(gain.slowest), not_slower(few), first > 64, mostly)
+    return numbers(first=Estimate.count(first, gain.values()), most=gain.slowest), checks(
+        slower(gain.slowest), not_slower(few), first > 64, mostly
+    )

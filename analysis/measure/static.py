@@ -115,9 +115,10 @@ def _write(table: str, rows: list[Row]) -> int:
     return 0
 
 
-def _update(
-    table: str, arguments: list[str], key: Callable[[Row], Any], *passes: tuple[Callable[..., list[Row]], Any]
-) -> int:
+def update(
+    table: str, arguments: list[str], key: Callable[[Row], Any], *passes: tuple[Callable[..., list[Row]], Any],
+    pairs: Callable[[], list[Pair]] = own_pairs,
+) -> int:  # fmt: skip
     """Bring data/<table>.csv up to date. A pass: what makes the rows of a pair, and what prepares its processes."""
     parser = argparse.ArgumentParser(prog=f"python -m analysis {table}")
     parser.parse_args(arguments)
@@ -125,7 +126,7 @@ def _update(
     if table == "resources" and {row["target"] for row in rows} != set(TARGETS):
         rows = []
     done = {_pair(row) for row in rows}
-    todo = [pair for pair in own_pairs() if pair not in done]
+    todo = [pair for pair in pairs() if pair not in done]
     for make, prepare in passes if todo else ():
         with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"), prepare) as pool:
             made = pool.map(make, *zip(*todo, strict=True))
@@ -139,12 +140,12 @@ def counts(arguments: list[str]) -> int:
     def key(row: Row) -> Any:
         return place[row["version"]], str(problem_of(row)), row["launch"], row["counter"]
 
-    return _update("counts", arguments, key, (count, None), (count, mark.enable))
+    return update("counts", arguments, key, (count, None), (count, mark.enable))
 
 
 def resources(arguments: list[str]) -> int:
     place = {pair: position for position, pair in enumerate(own_pairs())}
-    return _update("resources", arguments, lambda row: place.get(_pair(row), len(place)), (compiled, None))
+    return update("resources", arguments, lambda row: place.get(_pair(row), len(place)), (compiled, None))
 
 
 # ---------------------------------------------------------------- digests of kernels, and hashes of their code

@@ -10,6 +10,7 @@ from kernels.checking.check import OWN, problems, supports
 from kernels.version import TABLES
 
 from ..errors import DataError
+from ..record.files import DATA, problem_of, read_records
 from ..record.problems import values_of
 from ..record.timers import timer_of
 
@@ -58,6 +59,11 @@ def _ids(chosen: Callable[[Version], Any]) -> tuple[str, ...]:
 def _named(*names: str) -> tuple[Problem, ...]:
     """Problems by their names in the tables of data/, which white space separates."""
     return tuple(Problem(*values_of(name)) for line in names for name in line.split())
+
+
+def _listed(name: str) -> tuple[Problem, ...]:
+    """The problems of a list in data/problems.csv."""
+    return tuple(problem_of(row) for row in read_records(DATA / "problems.csv", "problems") if row["list"] == name)
 
 
 LOG_SHAPES = {512: (1, 4, 64), 2048: (1, 4, 64), 4096: (1, 2, 32), 8192: (1, 1, 16)}  # head dim: batch, heads, seq
@@ -117,53 +123,11 @@ NAIVE = "rope_v6b"  # the log's full fusion, which rotates K once a query
 NAIVE_LIMIT = 2**30  # multiply-adds of Q and K beyond which it is not measured: it would take longer than all others
 # 1 to 128 heads, 1 to 2048 queries, 16 to 4096 keys, head dims of 64 to 4096, of which 32 to all are rotated. Steps are
 # large, as what decides spans decades.
-MAP = _named(
-    # decoding: K is rotated once in any case
-    "rope-b1-h1-s1-k16-d64-r32 rope-b1-h1-s1-k4096-d128-r128 rope-b1-h8-s1-k4096-d128-r32",
-    "rope-b1-h32-s1-k256-d128-r128 rope-b1-h32-s1-k1024-d128-r128 rope-b1-h32-s1-k4096-d128-r128",
-    "rope-b1-h32-s1-k4096-d128-r64 rope-b8-h16-s1-k1024-d128-r128 rope-b8-h16-s1-k256-d256-r64",
-    "rope-b1-h128-s1-k64-d128-r128 rope-b4-h32-s1-k512-d64-r64 rope-b1-h4-s1-k2048-d512-r512",
-    "rope-b1-h2-s1-k1024-d2048-r128 rope-b1-h1-s1-k512-d4096-r4096 rope-b1-h16-s4-k2048-d128-r128",
-    "rope-b1-h32-s8-k1024-d128-r64 rope-b1-h8-s16-k4096-d128-r128 rope-b1-h4-s16-k1024-d512-r128",
-    "rope-b2-h2-s16-k256-d1024-r1024 rope-b8-h16-s16-k128-d64-r32 rope-b1-h1-s16-d4096-r128",
-    # short and few heads: the shapes of the log, and around them
-    "rope-b1-h4-s64-d64-r64 rope-b1-h4-s64-d128-r64 rope-b1-h4-s64-d256-r32 rope-b1-h4-s64-d512-r128",
-    "rope-b1-h4-s64-d512-r512 rope-b1-h4-s64-d1024-r128 rope-b1-h4-s64-d2048-r128 rope-b1-h4-s64-d2048-r2048",
-    "rope-b1-h2-s32-d4096-r128 rope-b1-h1-s32-k4096-d512-r512 rope-b1-h2-s128-k1024-d256-r64",
-    "rope-b2-h4-s128-d1024-r256 rope-b1-h8-s64-k512-d128-r32 rope-b1-h16-s32-k256-d128-r128",
-    "rope-b1-h3-s50-k77-d96-r48",
-    # short, with enough heads to fill the card
-    "rope-b4-h32-s64-d64-r32 rope-b8-h16-s64-d128-r64 rope-b8-h16-s64-d512-r128 rope-b8-h16-s64-d512-r512",
-    "rope-b8-h16-s64-d2048-r128 rope-b8-h16-s64-d2048-r2048 rope-b8-h16-s128-d64-r64 rope-b2-h32-s32-d1024-r1024",
-    "rope-b1-h32-s64-d4096-r128 rope-b2-h64-s128-d256-r32 rope-b8-h8-s64-k256-d256-r256",
-    "rope-b1-h64-s64-k512-d128-r128 rope-b1-h32-s128-k1024-d128-r128 rope-b1-h64-s32-k2048-d128-r64",
-    # many queries: full fusion rotates K once a tile of queries
-    "rope-b1-h8-s256-d128-r64 rope-b1-h8-s1024-d128-r64 rope-b1-h8-s2048-d128-r64 rope-b1-h8-s2048-d128-r128",
-    "rope-b1-h32-s512-d128-r128 rope-b1-h32-s1024-d128-r32 rope-b1-h1-s2048-d64-r64",
-    "rope-b1-h1-s2048-k4096-d128-r32 rope-b4-h8-s256-d64-r32 rope-b1-h4-s256-d512-r128",
-    "rope-b1-h4-s256-d2048-r2048 rope-b1-h2-s512-d1024-r128 rope-b1-h1-s1024-d4096-r512",
-    "rope-b1-h16-s256-k4096-d128-r128",
-    # heads that share keys, and a causal mask
-    "rope-b1-h32-kv8-s1-k4096-d128-r128 rope-b1-h32-kv8-s16-k1024-d128-r128 rope-b1-h32-kv8-s512-d128-r128",
-    "rope-b1-h8-s1024-d128-r128-causal rope-b1-h32-s512-d128-r64-causal rope-b1-h8-s256-k2048-d128-r128-causal",
-)
-
-
+MAP = _listed("map")
 LOG_AND_V8 = (*FUSIONS, "rope_v8_mma", "rope_v8_portable", "rope_v7", "rope_separate")
 COMPILED = ("torch_rope_compiled_sdpa", "torch_rope_compiled_sdpa_efficient", "torch_rope_compiled_sdpa_math")
 ONE_GRAPH = ("torch_rope_one_graph", "torch_rope_sdpa_one_graph")
-
-
-# What V8 is held to: the shapes of the documents and around them, a full card, and prefill.
-BEYOND = _named(
-    "rope-b1-h4-s64-d128-r64 rope-b1-h4-s64-d128-r128 rope-b1-h4-s64-d512-r128 rope-b1-h4-s64-d512-r512",
-    "rope-b1-h4-s64-d2048-r128 rope-b1-h4-s64-d2048-r2048 rope-b1-h2-s32-d4096-r128 rope-b1-h2-s32-d4096-r4096",
-    "rope-b1-h1-s16-d8192-r128 rope-b1-h1-s16-d8192-r8192 rope-b1-h4-s64-d256-r128 rope-b1-h4-s64-d1024-r128",
-    "rope-b1-h4-s64-d4096-r128 rope-b1-h4-s64-d8192-r128 rope-b1-h4-s64-d16384-r128 rope-b8-h16-s64-d128-r64",
-    "rope-b8-h16-s64-d512-r128 rope-b8-h16-s64-d2048-r128 rope-b8-h16-s64-d2048-r2048 rope-b1-h8-s256-d128-r64",
-    "rope-b1-h8-s1024-d128-r64 rope-b1-h8-s2048-d128-r64 rope-b1-h8-s4096-d128-r64 rope-b1-h8-s256-d128-r64-causal",
-    "rope-b1-h8-s1024-d128-r64-causal rope-b1-h8-s2048-d128-r64-causal rope-b1-h8-s4096-d128-r64-causal",
-)
+BEYOND = _listed("beyond")
 HELD_OUT, HELD_OUT_SEED = 40, 45
 HELD_OUT_FLOATS, HELD_OUT_FLOPS = 2**25, 2**33  # of Q, K and V together, and of both products
 
@@ -189,13 +153,7 @@ def _held_out() -> Iterator[Problem]:
             yield problem
 
 
-# Short and long sequences, small and large head dims, and few queries that meet many keys.
-CHOSEN = _named(
-    "rope-b1-h4-s64-d128-r64 rope-b1-h4-s64-d512-r128 rope-b1-h8-s2048-d128-r64-causal rope-b1-h8-s2048-d128-r64",
-    "rope-b1-h4-s64-d2048-r128 rope-b1-h4-s64-d8192-r128 rope-b8-h16-s64-d2048-r128",
-    "rope-b1-h32-s1-k4096-d128-r128 rope-b1-h8-s1-k16384-d128-r64 rope-b1-h32-kv8-s1-k4096-d128-r128",
-    "rope-b1-h1-s1-k4096-d128-r128 rope-b1-h10-s16-k4096-d160-r160 rope-b1-h4-s16-k1024-d512-r128",
-)
+CHOSEN = _listed("chosen")
 AUTOTUNED = tuple(f"{name}_autotuned" for name in ONE_GRAPH)  # by far the longest to compile
 
 
@@ -204,13 +162,7 @@ def loads_ahead(version: Version) -> bool:
     return version.compiled_embedding or version.id in (*ONE_GRAPH, HALF_PEERS[0])
 
 
-# Decode: a cache of 67 to 268 MB in float32, grouped heads and not, one head, a batch, a wide head, 8 heads a group;
-# and four queries, as speculative decoding has them.
-DECODED = _named(
-    "rope-b1-h32-s1-k4096-d128-r128 rope-b1-h32-kv8-s1-k4096-d128-r128 rope-b1-h8-s1-k16384-d128-r128",
-    "rope-b1-h1-s1-k4096-d128-r128 rope-b16-h32-kv8-s1-k2048-d128-r128 rope-b1-h32-kv8-s1-k32768-d128-r128",
-    "rope-b4-h16-s1-k1500-d256-r256 rope-b1-h64-kv8-s1-k8192-d128-r128 rope-b2-h32-kv8-s4-k3000-d128-r128-causal",
-)
+DECODED = _listed("decoded")
 SWEPT = (256, 1024, 4096, 8192, 16384, 32768, 131_072)  # keys of one sequence, 32 heads on 8
 LONGEST = 2**20  # as far as positions go, on 4 heads
 SPLIT_KEYS = ("rope_decode", "attention_decode")
@@ -274,20 +226,7 @@ def _split_keys() -> Study:
     return Study("split_keys", about, ("device_warm", "device_cold"), parts)
 
 
-# Prompts: the report's, a model's, long, then around these.
-PROMPTS = _named(
-    "rope-b1-h8-s512-d64-r64 rope-b1-h8-s512-d64-r64-causal rope-b1-h8-s512-d128-r128",
-    "rope-b1-h32-kv8-s2048-d128-r128-causal rope-b2-h16-s4096-d128-r128 rope-b2-h16-s4096-d128-r128-causal",
-    "rope-b1-h32-kv8-s2048-d64-r64-causal rope-b1-h8-s64-d64-r64 rope-b8-h16-s64-d64-r64-causal",
-    "rope-b1-h32-kv8-s128-d128-r128-causal rope-b4-h32-kv8-s256-d128-r128-causal rope-b1-h12-s1000-d96-r96",
-    "rope-b1-h32-s1024-d64-r64-causal rope-b16-h8-s512-d128-r128-causal rope-b2-h32-kv8-s1500-d128-r128-causal",
-    "rope-b1-h16-kv8-s1024-d256-r256-causal rope-b1-h8-s2048-d64-r64 rope-b1-h64-kv8-s4096-d128-r128-causal",
-    "rope-b1-h16-s8192-d128-r128-causal rope-b1-h8-s8192-d64-r64 rope-b1-h16-s256-d64-r64",
-    "rope-b16-h16-s128-d64-r64-causal rope-b4-h32-kv8-s512-d64-r64-causal rope-b16-h32-kv8-s64-d128-r128-causal",
-    "rope-b1-h32-kv8-s300-d128-r128-causal rope-b4-h16-s1024-d64-r64 rope-b2-h64-kv8-s1024-d128-r128-causal",
-    "rope-b1-h32-s4096-d64-r64-causal rope-b1-h8-s4096-d128-r128 rope-b1-h8-s8192-d128-r128",
-    "rope-b1-h16-s2048-d192-r192 rope-b1-h16-kv8-s4096-d256-r256-causal",
-)
+PROMPTS = _listed("prompts")
 PHASES = tuple(f"fp16_phase7{step}" for step in "abcd")
 
 
@@ -308,19 +247,8 @@ def _half_prompts() -> Study:
     return Study("half_prompts", "Prompts in half precision: Phase 7, and what else there is", ("device_warm",), parts)
 
 
-# Chunks of queries that the op takes by kernels of their own: those of `peers`, then of a user.
-CHUNKS = _named(
-    "rope-b1-h10-s16-k4096-d160-r160 rope-b1-h8-s16-k4096-d128-r128 rope-b1-h2-s128-k1024-d256-r64",
-    "rope-b1-h8-s64-k512-d128-r32 rope-b1-h32-kv8-s16-k1024-d128-r128 rope-b1-h8-s256-k2048-d128-r128-causal",
-    "rope-b3-h5-kv1-s17-k700-d320-r320 rope-b4-h8-kv2-s48-k2500-d192-r96-causal",
-    "rope-b1-h32-kv8-s64-k8192-d128-r128-causal rope-b1-h32-kv8-s32-k32768-d128-r128-causal",
-    "rope-b2-h32-kv8-s24-k2000-d128-r128-causal rope-b1-h64-kv8-s9-k16384-d128-r128-causal",
-    "rope-b1-h16-s64-k1024-d64-r64-causal",
-)
-MODEL_PROMPTS = _named(
-    "rope-b1-h32-kv8-s2048-d128-r128-causal rope-b1-h32-kv8-s2048-d64-r64-causal rope-b1-h16-s2048-d192-r192",
-    "rope-b1-h16-kv8-s4096-d256-r256-causal",
-)
+CHUNKS = _listed("chunks")
+MODEL_PROMPTS = _listed("model_prompts")
 
 
 def _prompts(everywhere: Sequence[Problem]) -> Study:

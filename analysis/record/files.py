@@ -32,6 +32,7 @@ RESOURCES = DATA / "resources.csv"
 RELEASES = DATA / "releases.csv"
 LAUNCHES = DATA / "launches.csv"
 HASHES = DATA / "hashes.csv"
+THEIR_TEST = DATA / "their_test.csv"
 
 Row = dict[str, Any]
 

@@ -15,47 +15,19 @@ from ..evidence.known import WRONG, word
 from ..measure.studies import STUDIES, TIMERS
 from ..models.moves import example
 from ..record import published
+from ..record.files import DATA, read_records
 from ..record.published import main_problems
 from ..record.text import NOTHING, number, span
 from .table import Table, code, lines, link, mark, small, speedup_cell, stated, status, time_cell
 
 Reason = tuple[str, str, str]
-SECTOR_BYTES, MEGABYTE = 32, 1e6
-# What is shown of data/counts.csv: counter, words, and by what it is divided.
-COUNTERS: tuple[tuple[str, str, float], ...] = (
-    ("event.rotation", "rotations of a pair", 1),
-    ("event.sincos", "sines and cosines, computed together", 1),
-    ("event.sin", "sines", 1),
-    ("event.cos", "cosines", 1),
-    ("event.pow", "powers", 1),
-    ("inst.fma", "fused multiply-adds", 1),
-    ("inst.fp32", "other fp32 operations", 1),
-    ("inst.fp16", "fp16 operations", 1),
-    ("inst.mma", "matrix operations of tensor cores", 1),
-    ("inst.int", "integer operations", 1),
-    ("warp_inst", "instructions, counted a warp", 1),
-    ("barriers", "barriers, summed over blocks", 1),
-    ("global.read.sectors", "MB that reads ask for", MEGABYTE / SECTOR_BYTES),
-    ("global.unique_sectors.read", "MB that they touch", MEGABYTE / SECTOR_BYTES),
-    ("global.write.sectors", "MB that writes send", MEGABYTE / SECTOR_BYTES),
-    ("shared.requests", "accesses to shared memory, counted a warp", 1),
-    ("shared.wavefronts", "cycles that these take", 1),
-)
-# What is shown of counters.csv: metric, words, and by what it is divided. A sum is over all launches of a call.
-METRICS: tuple[tuple[str, str, float], ...] = (
-    ("dram__bytes_read.sum, cold", "MB read from DRAM, caches flushed", MEGABYTE),
-    ("dram__bytes_write.sum, cold", "MB written to DRAM, caches flushed", MEGABYTE),
-    ("dram__bytes_read.sum", "MB read from DRAM, caches warm", MEGABYTE),
-    ("lts__t_sectors_srcunit_tex.sum", "MB between L1 and L2", MEGABYTE / SECTOR_BYTES),
-    ("l1tex__t_bytes.sum", "MB through L1", MEGABYTE),
-    ("smsp__thread_inst_executed_pipe_xu_pred_on.sum", "special functions and conversions", 1),
-    ("smsp__inst_executed.sum", "instructions, counted a warp", 1),
-    ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "wavefronts of shared memory", 1),
-    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "of these bank conflicts", 1),
-    ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio", "threads at work of a warp's 32, last launch", 1),
-    ("sm__warps_active.avg.pct_of_peak_sustained_active", "% of an SM's warps resident, last launch", 1),
-    ("smsp__issue_active.avg.pct_of_peak_sustained_active", "% of issue slots used, last launch", 1),
-)
+def of_table(table: str) -> list[tuple[str, str, float]]:
+    """What the pages show of counts.csv or counters.csv: counter, words, and by what it is divided."""
+    rows = (row for row in read_records(DATA / "shown.csv", "shown") if row["table"] == table)
+    return [(row["name"], row["words"], row["per"]) for row in rows]
+
+
+COUNTERS, METRICS = of_table("counts"), of_table("counters")
 
 
 def in_order(family: str) -> list[Version]:
@@ -226,7 +198,7 @@ def counts(e: Evidence, version: Version) -> Table:
     """Exact counts from the emulator, beside those of the parent."""
     parent = version.parent or version.baseline or ""
     own, others = (totals(e.record.counts.get(each, {}), "counter") for each in (version.id, parent))
-    caption = "One call, all launches and blocks, executed by the emulator."
+    caption = "One call, all launches and blocks, executed by the emulator. The assembler may fuse more than PTX does."
     if set(own) & set(others):
         caption += f" Small: times those of {code(parent)} on the same problem."
     header = ("counted", *map(shape, own))

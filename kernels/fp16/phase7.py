@@ -70,7 +70,7 @@ def fp16_phase7c(problem: Problem, target: str) -> Plan:
     parent="fp16_phase7c",
     baseline="fp16_phase4",
     source=SOURCE,
-    change="wgmma and tensor maps: 128 query rows a block, softmax of a tile during the sum of the one before",
+    change="wgmma and tensor maps: 128 query rows a block, scores of a tile started with the sum of the one before",
     iterations=100,
     beyond=True,
 )

@@ -10,7 +10,7 @@ import pytest
 
 from analysis import __main__ as command_line
 from analysis import findings
-from analysis.book import build, check, saving
+from analysis.book import build, check, numbers, saving
 from analysis.book.execute import BuildError, execute, side_by_side
 from analysis.evidence import Evidence
 from analysis.record import files
@@ -74,14 +74,18 @@ def test_tasks_run_side_by_side_and_the_first_that_fails_says_why() -> None:
         list(side_by_side({"gone": lambda: os._exit(3)}))
 
 
-def test_a_strict_build_fails_on_findings_and_figures_of_the_reference_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strict_build_fails_on_findings_numbers_and_figures_of_the_reference_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     here, there = (Evidence.load(slug) for slug in (REFERENCE, "nvidia-h200"))
     monkeypatch.setattr(findings, "broken", lambda: ["f1 does not hold"])
     monkeypatch.setattr(findings, "report", lambda e: [f"findings on {e.slug}"])
     monkeypatch.setattr(saving, "differing", lambda where: ["changed.csv", "missing.csv"])
+    monkeypatch.setattr(numbers, "NUMBERS", tmp_path / "none.csv")
     with pytest.raises(BuildError) as error:
         build.verify(here, strict=True)
-    assert "f1 does not hold" in str(error.value) and "changed.csv, missing.csv" in str(error.value)
+    for said in ("f1 does not hold", "changed.csv, missing.csv", "numbers.csv"):
+        assert said in str(error.value)
     build.verify(here, strict=False)
     build.verify(there, strict=True)  # there it is an answer
 

@@ -3,19 +3,24 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import geometric_mean
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from analysis import findings
+from analysis.book import numbers as numbers_csv
 from analysis.book.build import NOTEBOOKS
 from analysis.book.notebook import badge, paragraph
 from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured, Study
-from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, checks, faster, numbers
+from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, checks, faster, numbers, validation
 from analysis.measure.studies import study
 from analysis.models import rivals, waves
-from analysis.record.files import DATA, REFERENCE, DataError
+from analysis.record import published
+from analysis.record.files import DATA, REFERENCE, DataError, problem_columns, problem_of, read_rows
+from analysis.record.problems import name_of
+from analysis.record.runs import read
 
 SWAPPED, HDIM, ROTARY = ("rope_v7", "rope_v6b"), 512, 128
 
@@ -54,6 +59,25 @@ def test_every_finding_stands_on_a_page() -> None:
     assert [name for name in findings.load() if f'\\"{name}\\"' not in shown] == []
 
 
+def test_each_number_of_a_finding_leads_to_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not numbers_csv.differs(), "python -m analysis number brings data/numbers.csv up to date"
+    (row,) = [row for row in read_rows(numbers_csv.NUMBERS, "numbers") if row["finding"] == "front-wave"]
+    assert row["page"] == "index" and row["low"] < row["value"] < row["high"] and row["timer"] == "device_warm"
+    run = read(DATA / "measured" / REFERENCE / row["run"], row["table"])
+    mine = [each for each in run if name_of(*problem_columns(problem_of(each)).values()) == row["problems"]]
+    us = {version: [] for version in row["versions"].split()}
+    for each in mine:
+        if each["version"] in us and (each["study"], each["timer"]) == (row["study"], row["timer"]):
+            us[each["version"]].append(each["median_us"])
+    v7, separate = (geometric_mean(values) for values in us.values())
+    assert separate / v7 == pytest.approx(row["value"], rel=1e-4)
+    assert numbers_csv.main(["front-wave"]) == 0
+    said = capsys.readouterr().out
+    assert f"{row['run']}/timings.csv.gz" in said and "def wave(" in said and "95 % interval 1.53 to 1.64" in said
+    with pytest.raises(DataError, match="no finding 'nobody'"):
+        numbers_csv.main(["nobody"])
+
+
 def test_two_swapped_times_change_what_asks_for_them_alone(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     after, touched, medians = with_times(e, "log", swapped), [False], Study.medians
 
@@ -83,7 +107,8 @@ OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counter
 
 STORY = {  # the same of the story
     "decode-error",
-    "checks-cost", "checks-nan", "checks-race", "checks-rotation", "checks-sharp", "loads-once",
+    "checks-barely", "checks-baseline", "checks-cost", "checks-log", "checks-nan", "checks-race", "checks-rotation",
+    "checks-sharp", "checks-sure", "checks-test", "loads-once", "loads-sectors",
     "loads-own", "front-checks", "front-sure", "front-verdicts", "wave-fit", "wave-theirs",
 }  # fmt: skip
 
@@ -97,6 +122,35 @@ def test_findings_cease_where_comparisons_are_turned_round(e: Evidence, monkeypa
     holding = {each.id for each in findings.load().values() if each.on(e).badge == HOLDS}
     rivals.beside_op.cache_clear()
     assert holding <= OTHERWISE | STORY
+
+
+def test_findings_on_documents_cease_with_other_rows(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, real = [False], published.by_id()
+
+    def inverted() -> dict[str, dict[str, Any]]:
+        asked[0] = True
+        return {id: {**row, "value": 1 / (row["value"] or 1), "note": ""} for id, row in real.items()}
+
+    monkeypatch.setattr(published, "by_id", inverted)
+    on_documents, holding = set(), set()
+    for each in findings.load().values():
+        asked[0] = False
+        badge_now = each.on(e).badge
+        on_documents |= {each.id} if asked[0] else set()
+        holding |= {each.id} if asked[0] and badge_now == HOLDS else set()
+    assert {"loads-own", "checks-log", "checks-sure", "checks-cost"} <= on_documents and not holding
+
+
+def test_findings_on_their_test_cease_where_it_counts_something_else(
+    e: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swapped_counts(path: Any, table: str) -> list[dict[str, Any]]:
+        rows = read_rows(path, table)
+        return [{**row, "nan": row["counted"], "counted": row["nan"], "ratio": 1.0} for row in rows]
+
+    monkeypatch.setattr(validation, "read_records", swapped_counts)
+    on_their_test = ("checks-test", "checks-log", "checks-sure", "checks-baseline", "front-checks")
+    assert [each for each in on_their_test if findings.load()[each].on(e).badge == HOLDS] == []
 
 
 def made_up(gain: float, low: float, high: float) -> Finding:

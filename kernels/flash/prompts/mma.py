@@ -45,7 +45,7 @@ def copy_tile(shape: PromptShape) -> Any:
 
 @functools.cache
 def prompt_kernel(shape: PromptShape) -> Kernel:
-    """The kernel of a shape, one object for each: grid (KV heads, tiles of rows, batch)."""
+    """The kernel of a shape, one object for each, with the grid of `phases.tile_of`."""
     at, rows, tile_keys, keys = shape.layout, shape.rows, shape.tile_keys, shape.warp_keys
     row_warps, row_chunks, stages, ahead = shape.row_warps, shape.row_chunks, shape.stages, shape.ahead
     tile_floats, fragment, held, sums = shape.tile_bytes // 4, FRAGMENT_ROWS, keys // 2, shape.hdim // 2

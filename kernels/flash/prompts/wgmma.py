@@ -1,8 +1,7 @@
 """Attention of prompts on wgmma, with RoPE on queries as they come and on keys in a launch of its own before.
 
-One thread waits for that launch, and copies tiles of keys and values with tensor maps; two warpgroups multiply. A tile:
-start its scores and the weighted sum of the tile before together, wait for the scores, online softmax while the sum is
-under way.
+One thread waits for that launch, and copies tiles of keys and values with tensor maps; two warpgroups multiply. The
+scores of a tile and the weighted sum of the tile before are started together, then the online softmax follows.
 """
 
 import functools
@@ -65,7 +64,7 @@ def store_row(b, shape, half, pointer, valid, member, acc, row_sum):
 
 @functools.cache
 def wgmma_kernel(shape: WgmmaShape) -> Kernel:
-    """The kernel of a shape: grid (KV heads, tiles of rows, batch). Its last arguments are maps of keys and values."""
+    """The kernel of a shape, with the grid of `phases.tile_of`. Its last arguments are maps of keys and values."""
     at, keys, held, sums = pipeline_of(shape), shape.tile_keys, shape.tile_keys // 2, shape.hdim // 2
     rows, row_chunks, alibi = shape.rows, shape.row_chunks, shape.embedding == "alibi"
     give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])

@@ -8,7 +8,8 @@
 `run(plan, inputs)` does this for all launches of a plan.
 
 Counts of a launch are flat names. Instructions are PTX instructions, counted per thread whose predicate
-is on:
+is on. The assembler may fuse a mul with an add or sub that PTX has apart: the GPU then runs more FFMA than
+inst.fma, and rounds once where the emulator rounds twice.
 
     inst.fma  inst.fp32  inst.fp64  inst.fp16  inst.int  inst.cvt
     inst.mufu.sin cos ex2 lg2 rcp rsqrt sqrt tanh    (one each, whatever the rounding)
