@@ -16,7 +16,7 @@ pip    := -m pip --disable-pip-version-check
 card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment cluster book test test-deep gpu measure op claims compare \
+.PHONY: environment book test test-deep gpu measure op claims compare \
 	counts counters sanitize resources lint serve clean
 
 environment: .venv/.stamp
@@ -27,11 +27,9 @@ book: .venv/.stamp
 test: .venv/.stamp
 	$(run) -m pytest -n 2
 
-test-deep: .venv/.cluster
+test-deep: .venv/.stamp
 	$(run) -m pytest -n 2 --dist worksteal -m deep $(if $(WHOLE),--whole)
 	$(run) -m pytest -m cards
-
-cluster: .venv/.cluster
 
 gpu: .venv/.stamp
 	$(run) -m analysis gpu --study $(STUDY) $(card) $(if $(CHECK),--check)
@@ -90,11 +88,6 @@ another: | $(python)
 	@echo "[environment] installing the packages pinned in $(lock): about a minute, several with the CUDA build of torch"
 	$(python) $(pip) install --requirement $(lock)
 	@echo $(cuda) > $@
-
-# Snakemake beside the pins, which stay as they are: for workflow/Snakefile and its tests alone.
-.venv/.cluster: workflow/requirements.txt .venv/.stamp
-	$(python) $(pip) install --constraint $(lock) --requirement workflow/requirements.txt
-	@touch $@
 
 wanted := import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v[:2] <= (3, 13) else \
 	"[environment] Python 3.11, 3.12 or 3.13 is needed; $(PYTHON3) is %d.%d. Name one: make PYTHON3=python3.12" % v[:2])
