@@ -26,6 +26,7 @@ from ..claims import judge
 from ..evidence import Evidence, measured
 from ..measure.studies import STUDIES
 from ..record.files import BUILD, DATA, REFERENCE, ROOT, DataError
+from ..record.runs import summary
 from . import citing, edition, pages, saving
 from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
@@ -175,6 +176,7 @@ def build(gpu: str, strict: bool = False) -> Path:
     The book before stands until the new one is whole. Raises: BuildError, DataError, OSError.
     """
     e = load(gpu)  # a damaged file is one message here, not the same failure in every notebook
+    say(f"{e.slug}: {summary(e.record.folder)}")
     folder = BUILD / e.slug
     source, html = folder / "source", folder / "html"
     for made in (source, saving.folder(e.slug)):

@@ -6,14 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from analysis import __main__ as command_line
 from analysis.errors import REFUSED
 from analysis.measure import gpu, preflight
 from analysis.measure.preflight import OK, STOPS, WARNING, Line, Machine, judge
 from analysis.measure.studies import STUDIES
-from analysis.record.files import ROOT
 
 FINE = Machine("Made-up card", "sm_90", "999.1", driver_cuda=(13, 1), torch_cuda="13.0", processes=())
 
@@ -80,12 +78,6 @@ def test_every_part_has_its_turn_in_the_folder_of_the_card(play: Callable[..., l
     calls = play("none", 0, "--gpu", "lab", "--study", "log")
     assert calls[0] == "-m analysis measure --gpu lab --checked --study log"
     assert calls[-1] == "-m analysis build --gpu lab"
-
-
-def test_a_job_of_the_workflow_calls_every_part(play: Callable[..., list[str]]) -> None:
-    config = yaml.safe_load((ROOT / "workflow" / "config.yaml").read_text())
-    _, arguments = config["measure"].format(python="python", out="jobs", gpu="lab").split(" gpu ")
-    assert len(play("none", 0, *arguments.split())) == len(gpu.PARTS)
 
 
 @pytest.mark.parametrize(
