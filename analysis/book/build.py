@@ -160,7 +160,8 @@ def render(folder: Path) -> Path:
     command = [Path(sys.executable).with_name("jupyter-book"), "build", folder / "source", "--path-output", folder]
     result = subprocess.run(
         [*map(str, command), "--all", "-W", "-n", "--keep-going"],
-        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"},
+        cwd=ROOT, capture_output=True, encoding="utf-8", errors="replace",
+        env={**os.environ, "NO_COLOR": "1", "PYTHONUTF8": "1"},
     )  # fmt: skip
     log = folder / "book.log"
     log.write_text(result.stdout + result.stderr, encoding="utf-8")

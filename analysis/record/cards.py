@@ -1,6 +1,7 @@
 """The folder of a card under data/measured: one card a folder."""
 
 import argparse
+import math
 import os
 import uuid
 from collections.abc import Mapping
@@ -29,7 +30,8 @@ def like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def describe(path: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> None:
     """Write a gpu.json of its folder: what the card is, and what was measured of it. Raises: DataError."""
     known = {name: gpu[name] for name in files.CARD if name in gpu}
-    write_json(path, {**known, "uuid": gpu.get("uuid"), "slug": path.parent.name, "ceilings": dict(ceilings)})
+    finite = {name: value for name, value in ceilings.items() if math.isfinite(value)}
+    write_json(path, {**known, "uuid": gpu.get("uuid"), "slug": path.parent.name, "ceilings": finite})
 
 
 def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:

@@ -1,22 +1,27 @@
 """What is recorded loads strictly and says what is wrong with it; a card has one folder, and a run one of its own."""
 
+import contextlib
 import gzip
+import itertools
 import json
+import math
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analysis.measure.run import Writer
 from analysis.record import files, rows, runs
 from analysis.record.cards import describe, folder_of
+from analysis.record.columns import SCHEMAS, stored
 from analysis.record.files import DATA, REFERENCE, DataError, known_gpus, read_json
 from analysis.record.problems import name_of, problem_columns, problem_of, values_of
 from analysis.record.runs import Run
 from kernels import Problem
-from tests.measure.stub_card import CARD, check_row, filled
+from tests.measure.stub_card import CARD, PROBLEM, check_row, filled
 from tests.rows import read_table, write_table
 
 START = "2026-12-31T23:59:59Z"
@@ -61,6 +66,40 @@ def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
         write_table(path, "launches", [{**ROW, "colour": "red"}])
 
 
+ODD = [math.nan, math.inf, -math.inf, np.float32(0.1), np.bool_(True), True, None, "", " ", "\n", "a\0b", "\udce4", "ä\r"]
+
+
+@pytest.mark.parametrize("table", sorted(set(SCHEMAS) - {"runs", "problem", "columns"}))
+def test_a_value_is_written_so_that_it_is_read_or_not_at_all(tmp_path: Path, table: str) -> None:
+    own = [column for column in stored(table) if column.kind != "problem"]
+    plain = filled(table, **(PROBLEM if len(own) < len(stored(table)) else {}))
+    taken = []
+    for column, value in itertools.product(own, ODD):
+        row = {**plain, column.name: value}
+        with contextlib.suppress(DataError):
+            files.text_of([row], table)
+            taken.append(row)
+    files.write_table(tmp_path / "table.csv", table, taken)
+    assert len(taken) > len(ODD)
+    assert len(files.read_rows(tmp_path / "table.csv", table)) == len(taken)
+
+
+def test_a_row_that_cannot_be_read_leaves_a_run_as_it_was(tmp_path: Path) -> None:
+    run = Run.begin(tmp_path, CARD, START)
+    with pytest.raises(DataError, match="counters, a row that is not written, column 'value': '' where number is due"):
+        run.append("counters", [filled("counters", **PROBLEM, value=math.nan)])
+    run.append("counters", [filled("counters", **PROBLEM, value=math.inf)])
+    run.settle("counters", complete=True)
+    assert [*rows(tmp_path, "counters")["value"]] == [math.inf]
+
+
+def test_a_ceiling_that_is_no_number_is_not_kept_and_json_without_numbers_not_written(tmp_path: Path) -> None:
+    describe(tmp_path / "gpu.json", CARD, {"read_gb_s": math.inf, "fp32_tflops": math.nan, "tensor_tflops": 1.0})
+    assert read_json(tmp_path / "gpu.json")["ceilings"] == {"tensor_tflops": 1.0}
+    with pytest.raises(DataError, match=r"gpu\.json: .*what was there is kept"):
+        files.write_json(tmp_path / "gpu.json", {"sms": math.nan})
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -80,10 +119,10 @@ def test_damage_is_named_by_file_and_column(tmp_path: Path, content: str, says: 
         read_table(path, "launches")
 
 
-@pytest.mark.parametrize("content", ['{"name": "T", "compute_capability": "9.0", "sms": 2}', "{", "[]"])
+@pytest.mark.parametrize("content", ['{"name": "T", "compute_capability": "9.0", "sms": 2}', "{", "[]", "3", "\xff"])
 def test_a_card_that_is_not_whole_is_named_with_its_file(tmp_path: Path, content: str) -> None:
     path = tmp_path / "gpu.json"
-    path.write_text(content)
+    path.write_bytes(content.encode("latin-1"))
     with pytest.raises(DataError, match=re.escape(str(path))):
         read_json(path)
 
