@@ -126,7 +126,7 @@ def text_of(rows: Iterable[Mapping[str, Any]], table: str, of_run: bool = False,
     for row in rows:
         if unknown := set(row) - known:
             raise DataError(f"{table} has no column {', '.join(sorted(unknown))}")
-        cells = [_problem_cell(row) if column.kind == "problem" else _format(row.get(column.name)) for column in columns]
+        cells = [_problem_cell(row) if each.kind == "problem" else _format(row.get(each.name)) for each in columns]
         for column, cell in zip(columns, cells):
             _parse(f"{table}, a row that is not written", column, cell)
         writer.writerow(cells)

@@ -66,7 +66,7 @@ def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
         write_table(path, "launches", [{**ROW, "colour": "red"}])
 
 
-ODD = [math.nan, math.inf, -math.inf, np.float32(0.1), np.bool_(True), True, None, "", " ", "\n", "a\0b", "\udce4", "ä\r"]
+ODD = [math.nan, math.inf, -math.inf, np.float32(0.1), np.bool_(True), True, None, "", " ", "\n", "a\0b", "\udce4"]
 
 
 @pytest.mark.parametrize("table", sorted(set(SCHEMAS) - {"runs", "problem", "columns"}))
