@@ -219,7 +219,7 @@ def known_gpus() -> list[str]:
 
 def gpu_folder(slug: str | int) -> Path:
     """data/measured/<slug>; papermill makes a number of "4090". Raises: DataError naming the slugs there are."""
-    slug = str(slug)
-    if slug not in known_gpus():
-        raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}")
-    return MEASURED / slug
+    if str(slug) not in known_gpus():
+        raw = "" if isinstance(slug, str) else "; papermill makes numbers of such names, but not with -r gpu NAME"
+        raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}{raw}")
+    return MEASURED / str(slug)

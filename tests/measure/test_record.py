@@ -342,5 +342,5 @@ def test_a_folder_whose_name_is_a_number_is_found_by_it(data: Path) -> None:
     (data / "4090").mkdir()
     (data / "4090" / "gpu.json").write_text("{}")
     assert files.gpu_folder(4090).name == "4090"
-    with pytest.raises(DataError, match="no GPU called '5090' has been measured; there is: 4090"):
+    with pytest.raises(DataError, match=r"no GPU called 5090 .*; there is: 4090; papermill .* -r gpu NAME"):
         files.gpu_folder(5090)
