@@ -11,12 +11,23 @@ WHOLE   ?=#                     WHOLE=1: `make test-deep` runs in full the sweep
 GPUS    ?=#                     what `make compare` compares: folders of data/measured/; all, if empty
 PORT    ?= 8000
 
+# Names on the command line: those above, and papermill's, gpu and source. Another name would be ignored, so it is refused.
+options := PYTHON3 CUDA GPU STUDY CHECK NEW_RUN STRICT WHOLE GPUS PORT gpu source
+given   := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+$(foreach name,$(filter-out $(options),$(given)),$(error $(name): there is no such option; allowed are $(options)))
+$(if $(filter source,$(given)),$(if $(filter-out recorded,$(source)),$(error source=$(source): make shows what is \
+	recorded; make gpu measures the card at hand and says whose folder make book GPU=... is to show)))
+$(if $(filter gpu,$(given)),$(eval GPU := $(gpu)))
+$(if $(filter gpu,$(given)),$(if $(filter-out $(GPU),$(gpu)),$(error GPU=$(GPU) and gpu=$(gpu): name one card)))
+# Python's settings of the shell's user that would hide this folder from it, or the documentation that the book shows.
+unexport PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS
+
 python := .venv/bin/python
 pip    := -m pip --disable-pip-version-check
-card   := $(if $(filter command,$(origin GPU)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
+card   := $(if $(filter gpu GPU,$(given)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment cluster book test test-deep gpu measure op claims compare \
+.PHONY: environment book test test-deep gpu measure op claims compare \
 	counts counters sanitize resources lint serve clean
 
 environment: .venv/.stamp
@@ -27,11 +38,9 @@ book: .venv/.stamp
 test: .venv/.stamp
 	$(run) -m pytest -n 2
 
-test-deep: .venv/.cluster .venv/.transformers
+test-deep: .venv/.transformers
 	$(run) -m pytest -n 2 --dist worksteal -m deep $(if $(WHOLE),--whole)
 	$(run) -m pytest -m cards
-
-cluster: .venv/.cluster
 
 gpu: .venv/.stamp
 	$(run) -m analysis gpu --study $(STUDY) $(card) $(if $(CHECK),--check)
@@ -90,11 +99,6 @@ another: | $(python)
 	@echo "[environment] installing the packages pinned in $(lock): about a minute, several with the CUDA build of torch"
 	$(python) $(pip) install --requirement $(lock)
 	@echo $(cuda) > $@
-
-# Snakemake beside the pins, which stay as they are: for workflow/Snakefile and its tests alone.
-.venv/.cluster: workflow/requirements.txt .venv/.stamp
-	$(python) $(pip) install --constraint $(lock) --requirement workflow/requirements.txt
-	@touch $@
 
 # transformers beside the pins, which stay as they are: for tests/adapter alone.
 .venv/.transformers: tests/adapter/requirements.txt .venv/.stamp

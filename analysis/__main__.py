@@ -56,4 +56,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal's encoding may lack a sign
     sys.exit(main(sys.argv[1:]))

@@ -5,7 +5,7 @@ which is imported with the first of them.
 """
 
 # ruff: noqa: E402, F401, I001 -- importing a version registers it, and the order is the log's
-from .runtime.environment import require_numba_cuda
+from .runtime.environment import refuse_foreign, require_numba_cuda
 
 require_numba_cuda()
 from .version import VERSIONS, Plan, Problem, Unsupported, Version, version
@@ -48,4 +48,5 @@ def __getattr__(name: str) -> object:
 
         globals().update({each: getattr(ops, each) for each in _OPS})  # so that this is not asked again
         return globals()[name]
+    refuse_foreign(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -72,5 +72,6 @@ def _tell(folder: Path, row: Mapping[str, Any]) -> None:
     said = about(folder)
     studies = {**said["studies"], row["study"]: {name: row.get(name) for name in OF_STUDY}}
     complete = all(study["complete"] for study in studies.values())
-    found = {**said, **{name: row.get(name) for name in OF_RUN}, "complete": complete, "studies": studies}
+    values = {name: row.get(name) for name in OF_RUN}
+    found = {**said, "run": folder.name, **values, "complete": complete, "studies": studies}
     files.write_json(folder / ABOUT, found)

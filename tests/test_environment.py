@@ -1,8 +1,12 @@
 """The two locks: each is of one CUDA release, fits the ranges of the package, and is the one that a driver takes."""
 
 import ctypes
+import os
 import re
+import shutil
+import subprocess
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from cuda.bindings.utils import get_minimal_required_cuda_ver_from_ptx_ver as fi
 from packaging.requirements import Requirement
 
 from analysis.measure import driver
+from analysis.record.files import REFERENCE
 from kernels import VERSIONS, Problem
 from kernels.runtime.compile import TARGETS, assembled, compile_ptx, require_target
 from tests.sampling import swept
@@ -53,6 +58,67 @@ def test_what_is_pinned_lies_within_the_ranges_that_the_package_asks_for(lock: s
     for requirement in map(Requirement, project["dependencies"]):
         (pin,) = tried[requirement.name]
         assert requirement.specifier.contains(pin.version), requirement
+
+
+# ---------------------------------------------------------------- what make takes
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`make` where the environment is there, and its Python prints what it is called with."""
+    for name in ("Makefile", *LOCKS):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "$@" "${PYTHONSAFEPATH-unset}${PYTHONOPTIMIZE-unset}"\n')
+    python.chmod(0o755)
+    (tmp_path / ".venv" / ".stamp").write_text("13\n")
+
+    def made(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+        here = {**plain, "PYTHONSAFEPATH": "1", "PYTHONOPTIMIZE": "2", **environment}
+        return subprocess.run(["make", "-s", *arguments], cwd=tmp_path, env=here, capture_output=True, text=True)
+
+    return made
+
+
+BOOK, MEASURE = "-m analysis build --gpu {}", "-m analysis measure --study all --gpu {}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "called"),
+    [
+        (("book",), BOOK.format(REFERENCE)),
+        (("book", "GPU=nvidia-h200"), BOOK.format("nvidia-h200")),
+        (("book", "gpu=nvidia-h200"), BOOK.format("nvidia-h200")),
+        (("book", "gpu=4090", "GPU=4090", "source=recorded"), BOOK.format("4090")),
+        (("measure", "gpu=lab"), MEASURE.format("lab")),
+        (("measure", "GPU=lab"), MEASURE.format("lab")),
+        (("measure",), "-m analysis measure --study all"),
+    ],
+)
+def test_make_takes_papermills_names_and_no_setting_of_the_users_python(
+    make: Callable[..., Any], arguments: tuple[str, ...], called: str
+) -> None:
+    assert make(*arguments).stdout.split() == [*called.split(), "unsetunset"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("Gpu=nvidia-h200",), "Gpu: there is no such option; allowed are PYTHON3 CUDA GPU"),
+        (("STRICKT=1",), "STRICKT: there is no such option"),
+        (("gpu=a", "GPU=b"), "GPU=b and gpu=a: name one card"),
+        (("source=live",), "source=live: make shows what is recorded; make gpu measures the card at hand"),
+    ],
+)
+def test_make_refuses_what_it_would_ignore(make: Callable[..., Any], arguments: tuple[str, ...], says: str) -> None:
+    done = make("book", *arguments)
+    assert done.returncode and says in done.stderr and not done.stdout
+
+
+def test_make_passes_over_names_in_the_environment(make: Callable[..., Any]) -> None:
+    assert REFERENCE in make("book", gpu="nvidia-h200", source="live", Gpu="x").stdout
 
 
 # ---------------------------------------------------------------- what a driver takes

@@ -70,6 +70,31 @@ def test_every_module_of_kernels_is_installed_as_fused_pe_and_nothing_else(insta
     assert {path.relative_to(installed / "fused_pe") for path in installed.rglob("*.py")} == modules
 
 
+def test_the_installed_package_tells_type_checkers_that_it_is_typed(installed: Path) -> None:
+    assert (installed / "fused_pe" / "py.typed").exists()
+
+
+def said_in_the_root(program: str, **environment: str) -> str:
+    """What Python says at last when it runs a program in the root of the repository, where `kernels` is the folder."""
+    here = {**os.environ, **environment}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=here, capture_output=True, text=True)
+    return (done.stdout + done.stderr).splitlines()[-1]
+
+
+def test_a_library_that_takes_the_folder_for_its_package_is_told_whose_it_is(tmp_path: Path) -> None:
+    """`import transformers` in the root asks for Hugging Face's `kernels`."""
+    remedy = f"this is {KERNELS}; if another package called kernels is meant, run Python in another folder, or with -P"
+    without = "import sys; sys.modules['numba'] = None; import kernels"
+    assert said_in_the_root(without) == f"ModuleNotFoundError: numba is not installed, which the kernels need; {remedy}"
+    theirs = tmp_path / "kernels-9.9.dist-info"
+    theirs.mkdir()
+    (theirs / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels\nVersion: 9.9\n")
+    asked = "from kernels import get_kernel"
+    assert said_in_the_root(asked, PYTHONPATH=str(tmp_path)) == f"ImportError: no get_kernel in kernels; {remedy}"
+    ours = "import kernels; from kernels import runtime, attention; print(hasattr(kernels, '__version__'))"
+    assert said_in_the_root(ours, PYTHONPATH=str(tmp_path)) == "False"
+
+
 def test_the_installed_package_is_the_repository_s_under_another_name(installed: Path, used: dict[str, Any]) -> None:
     """Same versions, same hashes, same keys of the compile cache: what is recorded of one is of the other."""
     assert Path(used["file"]).is_relative_to(installed) and not used["kernels"]

@@ -12,7 +12,7 @@ FOREIGN = re.compile(
 )  # fmt: skip
 
 
-MADE = {".git", ".venv", "_build", "build", "cluster", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+MADE = {".git", ".venv", "_build", "build", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 
 
 def names_of_files() -> list[str]:

@@ -26,6 +26,7 @@ from ..claims import judge
 from ..evidence import Evidence, measured
 from ..measure.studies import STUDIES
 from ..record.files import BUILD, DATA, REFERENCE, ROOT, DataError
+from ..record.runs import summary
 from . import citing, edition, numbers, pages, saving
 from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
@@ -51,13 +52,35 @@ def say(text: str) -> None:
 
 
 def _yaml(name: str) -> dict[str, Any]:
-    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+    """The content of a file in the root. Raises: BuildError where it is no YAML of keys and values."""
+    try:
+        found = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BuildError(f"{name}: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise BuildError(f"{name} has no keys")
+    return found
+
+
+def _entry(entry: Any, *keys: str) -> list[Any]:
+    """The values of an entry of _toc.yml by its keys, of which it has these. Raises: BuildError."""
+    if not isinstance(entry, dict) or entry.keys() != set(keys):
+        raise BuildError(f"{TOC}: the entry {str(entry)[:60]} is not understood: its keys are to be {', '.join(keys)}")
+    return [entry[key] for key in keys]
 
 
 def contents() -> list[str]:
-    """The pages of _toc.yml, the front page first."""
-    toc = _yaml(TOC)
-    return [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
+    """The pages of _toc.yml, the front page first. Raises: BuildError with the entry that is not understood."""
+    _, root, parts = _entry(_yaml(TOC), "format", "root", "parts")
+    listed = [chapter for part in parts or () for chapter in _entry(part, "caption", "chapters")[1] or ()]
+    found = [root, *(file for chapter in listed for file in _entry(chapter, "file"))]
+    for page in found:
+        name = str(page).removeprefix(f"{CHAPTERS}/")
+        path = NOTEBOOKS / f"{name}.ipynb" if name != page else ROOT / f"{page}.md"
+        if not path.is_file() or found.count(page) > 1:
+            wrong = "is there twice" if path.is_file() else f"has no {path.relative_to(ROOT)}"
+            raise BuildError(f"{TOC}: the entry {page} {wrong}")
+    return found
 
 
 def chapters() -> list[str]:
@@ -115,7 +138,7 @@ def stage(e: Evidence, source: Path) -> None:
     """
     this, config = edition.edition(), _yaml(CONFIG)
     config |= {"author": ", ".join(this.maintainers) or edition.NOBODY, "copyright": this.year}
-    config["html"] |= {"extra_footer": footer(e), "baseurl": this.url}
+    config["html"] = {**(config.get("html") or {}), "extra_footer": footer(e), "baseurl": this.url}
     if e.gpu.get("made_up"):
         config["sphinx"]["config"]["html_theme_options"]["announcement"] = MADE_UP
     (source / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
@@ -162,7 +185,8 @@ def render(folder: Path) -> Path:
     command = [Path(sys.executable).with_name("jupyter-book"), "build", folder / "source", "--path-output", folder]
     result = subprocess.run(
         [*map(str, command), "--all", "-W", "-n", "--keep-going"],
-        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"},
+        cwd=ROOT, capture_output=True, encoding="utf-8", errors="replace",
+        env={**os.environ, "NO_COLOR": "1", "PYTHONUTF8": "1"},
     )  # fmt: skip
     log = folder / "book.log"
     log.write_text(result.stdout + result.stderr, encoding="utf-8")
@@ -177,7 +201,9 @@ def build(gpu: str, strict: bool = False) -> Path:
 
     The book before stands until the new one is whole. Raises: BuildError, DataError, OSError.
     """
+    contents()  # first: a slip in it would show at the end
     e = load(gpu)  # a damaged file is one message here, not the same failure in every notebook
+    say(f"{e.slug}: {summary(e.record.folder)}")
     folder = BUILD / e.slug
     source, html = folder / "source", folder / "html"
     for made in (source, saving.folder(e.slug)):

@@ -3,11 +3,15 @@
 Findings are the sentences of the reference edition; on another card a badge says how that card compares.
 """
 
+import ast
+import contextlib
 import inspect
 import textwrap
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
+from IPython import get_ipython
 from IPython.display import HTML, Markdown, display
 
 from kernels import version
@@ -25,15 +29,50 @@ from .sources import change_text, diff_text
 
 FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
 SOURCES = ("recorded", "live")
+PARAMETERS = {"gpu": REFERENCE, "source": SOURCES[0]}  # of every notebook, as its second cell sets them
+INJECTED = "# Parameters"  # how papermill begins the cell that it adds for those that it is given
 STYLE = {HOLDS: "ok", DIFFERS: "wrong", OPEN: "stale", NOT_MEASURED: "unsupported"}
+
+
+def _assigned(cell: str) -> dict[str, str]:
+    """The names that a cell sets, and the sources of their values; none where the cell is more than Python."""
+    with contextlib.suppress(SyntaxError):
+        lines = [line for line in ast.parse(cell).body if isinstance(line, ast.Assign)]
+        return {ast.unparse(line.targets[0]): ast.unparse(line.value) for line in lines}
+    return {}
+
+
+def injected(cells: Iterable[str]) -> str:
+    """What papermill set of the parameters, as a sentence; empty where it set none. `cells` are those that were run.
+
+    Raises: DataError for a parameter that there is not, and for one that the reader has set to another value.
+    """
+    own, theirs = dict[str, str](), dict[str, str]()
+    for cell in cells:
+        found = _assigned(cell)
+        if cell.startswith(INJECTED):
+            theirs = found
+        elif found.keys() >= PARAMETERS.keys():
+            own, theirs = found, {}
+    if unknown := sorted(theirs.keys() - PARAMETERS.keys()):
+        raise DataError(f"there is no parameter {', '.join(unknown)}; allowed: {', '.join(PARAMETERS)}")
+    for name, value in theirs.items():
+        if own.get(name, value) not in (value, repr(PARAMETERS[name])):
+            both = f"{name} is {own[name]} in the cell of parameters, and {value} in the one that papermill added"
+            raise DataError(f"{both}: an executed notebook keeps that cell, delete it or name {name} with -p alone")
+    told = ", ".join(f"{name} = {value}" for name, value in theirs.items())
+    return f"Set by papermill, in a cell that an executed notebook keeps until it is deleted: `{told}`." if told else ""
 
 
 def load(gpu: str | int, source: str = "recorded", *studies: str) -> Evidence:
     """The evidence of a GPU as recorded, or with the source "live" of the card at hand, once `studies` are measured.
 
     Raises: DataError for another source, an unknown GPU, a damaged file, or where `log`, on which the book is built, is
-    not measured; MeasureError where there is no GPU to measure on, or measuring failed.
+    not measured; as `injected`; MeasureError where there is no GPU to measure on, or measuring failed.
     """
+    shell = get_ipython()
+    if shell and (told := injected(shell.user_ns.get("In", ()))):
+        say(told)
     if source not in SOURCES:
         raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
     _seen.clear()  # a page begins

@@ -8,9 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-from ..figures.style import STYLE, Plot
+from ..figures.style import Plot, styled
 from ..record.files import BUILD, DATA
 from . import citing
 from .edition import LICENSE, LICENSE_URL, edition
@@ -47,7 +45,7 @@ def save(plot: Plot, where: Path) -> None:
     where.mkdir(parents=True, exist_ok=True)
     for format in FORMATS:
         content = io.BytesIO()
-        with mpl.rc_context(STYLE):
+        with styled():
             plot.figure.savefig(content, format=format, metadata=metadata(plot, format), dpi=200)
         _write(where / f"{plot.id}.{format}", content.getvalue())
     table = plot.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,7 +24,7 @@ from ..record.files import DataError
 from ..record.text import number
 from ..tables.steps import SHOWN, ladder
 from ..tables.table import family_title, short
-from .style import STYLE, Plot
+from .style import Plot, styled
 
 INK, SOFT, MEMORY, KERNEL, EMBED, WAIT, LESS = (
     "#1b2733", "#56646f", "#e9edf1", "#d7e6f5", "#b35f00", "#b3402a", "#1f5f99",
@@ -90,7 +89,7 @@ def _pictures(
     embeds = {plan.problem.family for plan in plans.values()} & VERBS.keys()
     orange = " Orange: embedded inside the attention kernel." if embeds else ""
     tables = []
-    with mpl.rc_context(STYLE):
+    with styled():
         figure = Figure(figsize=(width, rows * high))
         axis = figure.add_axes((0, 0, 1, 1))
         axis.set(xlim=(0, width), ylim=(0, rows * high))

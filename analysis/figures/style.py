@@ -65,7 +65,8 @@ class Plot:
         if self.figure.get_suptitle():
             measured = {part.card for part in self.source.parts if part.card}
             of = f"; the title is of the {self.true_of}" if measured and self.true_of not in measured else ""
-            _head(self.figure, self.title, self.source.brief + of)
+            with styled():
+                _head(self.figure, self.title, self.source.brief + of)
 
     @property
     def title(self) -> str:
@@ -79,9 +80,18 @@ class Plot:
 
 
 @contextmanager
+def styled(base: str = "") -> Iterator[None]:
+    """The book's style on matplotlib's defaults, or on a style of seaborn: nothing of the user's matplotlibrc."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update({**(sns.axes_style(base) if base else {}), **STYLE})
+        yield
+
+
+@contextmanager
 def canvas(title: str, rows: int = 1, columns: int = 1, *, height: float, **axes: Any) -> Iterator[tuple[Figure, list]]:
     """A figure in the book's style whose title, at the left, is its message, in twelve words or fewer."""
-    with sns.axes_style("whitegrid"), mpl.rc_context(STYLE):
+    with styled("whitegrid"):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, **axes)
         _head(figure, title, "")

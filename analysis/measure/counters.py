@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import csv
 import json
+import math
 import os
 import re
 import subprocess
@@ -80,6 +81,7 @@ METRICS = tuple(metric + group.mark for group in GROUPS for metric in group.metr
 CHUNK = 100  # problems that are profiled, and recorded, at a time: each begins a process for every group
 HOPELESS = 3  # after so many versions that fail before anything was profiled, the fault is not theirs
 UNKNOWN_METRIC = re.compile(r"Failed to find metric (\S+)")
+THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 FORBIDDEN = "ERR_NVGPUCTRPERM"
 
 
@@ -119,7 +121,7 @@ def launch_all(folder: Path) -> None:
     Writes launched.json: for each task the names of its kernels, none where this GPU cannot run it.
     """
     launched: list[list[str]] = []
-    for version, columns in json.loads((folder / "tasks.json").read_text()):
+    for version, columns in json.loads((folder / "tasks.json").read_text("utf-8")):
         problem = Problem(**columns)
         try:
             plan = VERSIONS[version](problem, device_target())
@@ -134,7 +136,7 @@ def launch_all(folder: Path) -> None:
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()
         launched.append([launch.kernel.name for launch in plan.launches])
-    (folder / "launched.json").write_text(json.dumps(launched))
+    (folder / "launched.json").write_text(json.dumps(launched), "utf-8")
 
 
 # ---------------------------------------------------------------- the profiler
@@ -151,7 +153,8 @@ def profile(todo: Sequence[Task], group: Group) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log, launched = folder / "log.csv", folder / "launched.json"
-        (folder / "tasks.json").write_text(json.dumps([(task.version, problem_columns(task.problem)) for task in todo]))
+        said = json.dumps([(task.version, problem_columns(task.problem)) for task in todo])
+        (folder / "tasks.json").write_text(said, "utf-8")
         while True:
             command = [
                 toolkit("ncu"), "--target-processes", "application-only", "--profile-from-start", "off",
@@ -160,9 +163,10 @@ def profile(todo: Sequence[Task], group: Group) -> list[Row]:
                 "--metrics", ",".join(metrics), "--log-file", str(log),
                 sys.executable, "-m", "analysis", "counters", "--profiled", str(folder),
             ]  # fmt: skip
-            here = {**os.environ, "TMPDIR": name}  # ncu's lock lies there: profilers of other cards need not wait
-            done = subprocess.run(command, capture_output=True, text=True, env=here)
-            listing = log.read_text() if log.exists() else ""
+            # ncu's lock lies in TMPDIR: profilers of other cards need not wait. In C numbers have a decimal point.
+            here = {**os.environ, "TMPDIR": name, "LC_ALL": "C"}
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", env=here)
+            listing = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
             said = done.stdout + done.stderr + listing
             unknown = set(UNKNOWN_METRIC.findall(said)) & set(metrics)
             if not unknown:
@@ -172,7 +176,7 @@ def profile(todo: Sequence[Task], group: Group) -> list[Row]:
             raise Refused(f"ncu may not read counters here, the driver keeps them for administrators ({FORBIDDEN})")
         if not launched.exists():
             raise ProfileError(f"ncu ended with {done.returncode}: {said[-500:].strip()}")
-        made = zip(todo, json.loads(launched.read_text()))
+        made = zip(todo, json.loads(launched.read_text("utf-8")))
     kernels = [(task, *of) for task, names in made for of in enumerate(names)]
     print(f"[counters] {len(todo)} problems, {len(kernels)} kernels, {len(metrics)} metrics{group.mark}", flush=True)
     return tidy(listing, kernels, metrics, group.mark) if kernels else []
@@ -196,9 +200,13 @@ def tidy(text: str, launched: Sequence[tuple[Task, int, str]], metrics: Sequence
         columns = {"study": task.study, "version": task.version, **problem_columns(task.problem)}
         columns |= {"launch": launch, "kernel": kernel, **identity(task.version)}
         for metric in metrics:
-            with contextlib.suppress(ValueError):  # n/a: this kernel has no such value
-                value = float(row.get(metric, "").replace(",", ""))
-                rows.append({**columns, "metric": metric + mark, "value": value, "unit": units.get(metric, "")})
+            said = row.get(metric) or ""
+            if "," in said and not THOUSANDS.fullmatch(said):
+                raise ProfileError(f"{metric} is {said!r}, which is no number with decimal point")
+            with contextlib.suppress(ValueError):
+                value = float(said.replace(",", ""))
+                if math.isfinite(value):  # else, and where it is n/a, this kernel has no such value
+                    rows.append({**columns, "metric": metric + mark, "value": value, "unit": units.get(metric, "")})
     return rows
 
 

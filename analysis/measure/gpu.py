@@ -8,7 +8,9 @@ the summary at the end says which and why. Called again, each part goes on where
 """
 
 import argparse
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,10 +40,16 @@ def run_part(part: str, arguments: Sequence[str]) -> tuple[str, str]:
         command, cwd=files.ROOT, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
         assert process.stdout
-        while some := os.read(process.stdout.fileno(), 1 << 16):
-            sys.stdout.buffer.write(some)
-            sys.stdout.buffer.flush()
-            tail = (tail + some)[-4096:]
+        try:
+            while some := os.read(process.stdout.fileno(), 1 << 16):
+                sys.stdout.buffer.write(some)
+                sys.stdout.buffer.flush()
+                tail = (tail + some)[-4096:]
+        except KeyboardInterrupt:  # the terminal interrupts the part as well, whose processes then leave the card
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                sys.stdout.buffer.write(process.communicate(timeout=3 * preflight.LEAVES_IN)[0])
+            process.send_signal(signal.SIGINT)  # where this process alone was interrupted
+            raise
     state = OUTCOMES.get(process.returncode, "failed")
     said = [line.strip() for line in tail.decode(errors="replace").replace("\r", "\n").splitlines() if line.strip()]
     why = said[-1] if said and state != "done" else ""

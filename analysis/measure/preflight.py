@@ -5,6 +5,7 @@ The machine is asked before anything runs on its GPU or takes memory of it.
 
 import contextlib
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from . import machine
 from .driver import LEAST_DRIVER, driver_cuda, lock_cuda
 from .studies import MAIN
 
+LEAVES_IN = 10.0  # seconds that processes of an interrupted call have to leave the card
 OK, WARNING, STOPS = "ok", "warning", "stops"
 
 
@@ -36,7 +38,7 @@ class Machine:
     driver_cuda: tuple[int, int] | None = None
     torch_cuda: str | None = None
     torch_sees_it: bool = True
-    processes: tuple[int, ...] | None = None  # by their ids
+    processes: tuple[str, ...] | None = None  # the id and the command of each
 
 
 class Line(NamedTuple):
@@ -56,6 +58,26 @@ def _ask(entry: Callable[..., Any], *arguments: Any) -> Any:
     return None
 
 
+def _command(pid: int) -> str:
+    """The command line of a process; empty where it has ended, or where a container does not see it."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _running(card: str) -> tuple[str, ...] | None:
+    """The processes on a card; None if it does not say. Those of this Python may be ending: they have LEAVES_IN s."""
+    ends = time.monotonic() + LEAVES_IN
+    while (found := machine.ask("nvmlDeviceGetComputeRunningProcesses", card=card)) is not None:
+        commands = {each.pid: _command(each.pid) for each in found}
+        own = any(command.startswith(sys.executable) for command in commands.values())
+        if not own or time.monotonic() > ends:
+            return tuple(f"{pid} {command[:60]}".strip() for pid, command in commands.items())
+        time.sleep(0.2)
+    return None
+
+
 def gather() -> Machine:
     """What CUDA's driver, NVML and torch say of the first GPU."""
     _ask(driver.cuInit, 0)
@@ -65,7 +87,7 @@ def gather() -> Machine:
     card = f"GPU-{uuid.UUID(bytes=raw.bytes)}" if raw else "unknown"
     kind = driver.CUdevice_attribute
     major, minor = kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
-    running = machine.ask("nvmlDeviceGetComputeRunningProcesses", card=card)
+    running = _running(card)
     return Machine(
         name=_ask(driver.cuDeviceGetName, 256, device).split(b"\0")[0].decode(),
         target="sm_" + "".join(str(_ask(driver.cuDeviceGetAttribute, each, device)) for each in (major, minor)),
@@ -73,7 +95,7 @@ def gather() -> Machine:
         driver_cuda=driver_cuda(),
         torch_cuda=torch.version.cuda,
         torch_sees_it=torch.cuda.is_available(),
-        processes=None if running is None else tuple(each.pid for each in running),
+        processes=running,
     )
 
 
@@ -101,10 +123,10 @@ def _driver(given: Machine) -> Line:
     return Line("driver", STOPS, f"{both}: driver {LEAST_DRIVER[needed]} or later is needed{other}")
 
 
-def _processes(found: tuple[int, ...] | None) -> Line:
+def _processes(found: tuple[str, ...] | None) -> Line:
     if found is None:
         return Line("other processes", WARNING, "they cannot be read; times are wrong if another program uses the GPU")
-    text = f"{', '.join(map(str, found))} on this GPU; times will be disturbed" if found else "none on this GPU"
+    text = f"{', '.join(found)} on this GPU; times will be disturbed" if found else "none on this GPU"
     return Line("other processes", WARNING if found else OK, text)
 
 

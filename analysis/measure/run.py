@@ -79,6 +79,8 @@ class Writer:
     """The run folders that one call writes to: those that it goes on with, and at most one at a time that it begins."""
 
     def __init__(self, card: Path, gpu: Mapping[str, Any]) -> None:
+        """Raises: DataError where runs in the folder are not of this model and power limit."""
+        record.folders(card, gpu)
         self.card, self.gpu, self.started = card, gpu, now()
         self.opened: dict[str, record.Run] = {}
         self.begun: record.Run | None = None
@@ -112,7 +114,7 @@ class Writer:
         return None
 
     def _same(self, said: Mapping[str, Any], key: tuple[str, ...]) -> bool:
-        return all(said[name] == self.gpu.get(name) for name in key)
+        return all(said.get(name) == self.gpu.get(name) for name in key)
 
     def close(self) -> None:
         for run in self.opened.values():

@@ -127,7 +127,8 @@ class Told(NamedTuple):
 
 @functools.cache
 def _help(binary: str) -> str:
-    return subprocess.run([binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+    done = subprocess.run([binary, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.stdout.decode(errors="replace")
 
 
 @functools.cache
@@ -152,7 +153,7 @@ def watch(folder: Path, tool: str, names: Sequence[str]) -> Told:
     """Have a tool watch versions; what it prints goes to `folder`. Raises: Refused."""
     binary = toolkit("compute-sanitizer")
     command = [binary, *options(tool, binary), sys.executable, "-m", "analysis.measure.sanitize", tool, *names]
-    here = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # a buffer is an allocation of its own
+    here = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "LC_ALL": "C"}  # a buffer is an allocation of its own
     log = folder / f"{tool}_{names[0]}{f'_and_{len(names) - 1}_more' * (len(names) > 1)}.log"
     with open(log, "wb") as out:
         try:

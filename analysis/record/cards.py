@@ -1,6 +1,7 @@
 """The folder of a card under data/measured: one card a folder."""
 
 import argparse
+import math
 import os
 import uuid
 from collections.abc import Mapping
@@ -21,15 +22,16 @@ def parser(command: str, about: str | None, new_run: str = "") -> argparse.Argum
 
 
 def like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether both are of one model under one power limit; one that is not known is like any."""
-    limits = [card.get("power_limit_w") for card in (one, other)]
-    return one.get("name") == other.get("name") and (not all(limits) or limits[0] == limits[1])
+    """Whether both are of one model under one power limit, with as many SMs; what is not known is like any."""
+    pairs = [(one.get(name), other.get(name)) for name in ("name", "power_limit_w", "sms")]
+    return all(not mine or not theirs or mine == theirs for mine, theirs in pairs)
 
 
 def describe(path: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> None:
     """Write a gpu.json of its folder: what the card is, and what was measured of it. Raises: DataError."""
     known = {name: gpu[name] for name in files.CARD if name in gpu}
-    write_json(path, {**known, "uuid": gpu.get("uuid"), "slug": path.parent.name, "ceilings": dict(ceilings)})
+    finite = {name: value for name, value in ceilings.items() if math.isfinite(value)}
+    write_json(path, {**known, "uuid": gpu.get("uuid"), "slug": path.parent.name, "ceilings": finite})
 
 
 def _claimed(folder: Path, gpu: Mapping[str, Any]) -> bool:
@@ -75,4 +77,5 @@ def folder_of(gpu: Mapping[str, Any], named: str = "") -> Path:
 
 def words(gpu: Mapping[str, Any]) -> str:
     limit = f" at {gpu['power_limit_w']} W" if gpu.get("power_limit_w") else ""
-    return f"{gpu['name']}{limit}, {gpu.get('uuid') or 'UUID unknown'}"
+    sms = f", {gpu['sms']} SMs" if gpu.get("sms") else ""
+    return f"{gpu.get('name') or 'a model that is not named'}{limit}, {gpu.get('uuid') or 'UUID unknown'}{sms}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from kernels.version import PROBLEM_COLUMNS
@@ -49,13 +50,13 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _parse(path: Path, column: Column, text: str) -> Any:
+def _parse(where: Path | str, column: Column, text: str) -> Any:
     if text == "" and column.optional:
         return (None,) * len(PROBLEM_COLUMNS) if column.kind == "problem" else None
     try:
         return PARSERS[column.kind if text else "flag"](text)  # an empty text is as wrong as an empty flag
     except (ValueError, KeyError):
-        raise DataError(f"{path}, column {column.name!r}: {text!r} where {column.kind} is due") from None
+        raise DataError(f"{where}, column {column.name!r}: {text!r} where {column.kind} is due") from None
 
 
 def read_rows(path: Path, table: str, of_run: bool = False, torn: bool = False) -> list[Row]:
@@ -108,25 +109,29 @@ def read_records(path: Path, table: str) -> list[Row]:
 def _format(value: Any) -> str:
     if value is None or value != value:
         return ""
-    if isinstance(value, bool):
+    if isinstance(value, (bool, np.bool_)):
         return str(int(value))
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else f"{value:.6g}"  # a count read and written again stays exact
-    return " ".join(str(value).splitlines())  # a row is a line, so that a kill can cut only the last
+    text = str(value).encode(errors="replace").decode().replace("\0", " ")  # what other programs say may be no UTF-8
+    return " ".join(text.splitlines())  # a row is a line, so that a kill can cut only the last
 
 
 def text_of(rows: Iterable[Mapping[str, Any]], table: str, of_run: bool = False, header: bool = True) -> str:
-    """A table as text, a row a line. Raises: DataError for a column that it has not."""
-    columns = [column.name for column in stored(table, of_run)]
+    """A table as text, a row a line. Raises: DataError for a column that it has not, or a value that is not read."""
+    columns = stored(table, of_run)
     known = {column.name for column in SCHEMAS[table]}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     if header:
-        writer.writerow(columns)
+        writer.writerow(column.name for column in columns)
     for row in rows:
         if unknown := set(row) - known:
             raise DataError(f"{table} has no column {', '.join(sorted(unknown))}")
-        writer.writerow(_problem_cell(row) if name == "problem" else _format(row.get(name)) for name in columns)
+        cells = [_problem_cell(row) if each.kind == "problem" else _format(row.get(each.name)) for each in columns]
+        for column, cell in zip(columns, cells):
+            _parse(f"{table}, a row that is not written", column, cell)
+        writer.writerow(cells)
     return out.getvalue()
 
 
@@ -142,10 +147,11 @@ def append(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
 
     Raises: DataError; what was in the file is still there.
     """
+    lines = text_of(rows, table, of_run=True, header=False)
     try:
         with open(path, "ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
-            data = text_of(rows, table, of_run=True, header=not size).encode()
+            data = (lines if size else text_of((), table, of_run=True) + lines).encode()
             try:
                 while data:
                     data = data[file.write(data) :]
@@ -192,14 +198,20 @@ def read_json(path: Path, needed: Sequence[str] = NEEDED) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: {error}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: it is no JSON object")
     if lacking := [name for name in needed if name not in found]:
         raise DataError(f"{path}: it lacks {lacking[0]}")
     return found
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Raises: as `replace_file`."""
-    replace_file(path, (json.dumps(content, indent=2) + "\n").encode())
+    """Replace a JSON file. Raises: as `replace_file`; DataError for a number that JSON has not, such as NaN."""
+    try:
+        text = json.dumps(content, indent=2, allow_nan=False)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}; what was there is kept") from None
+    replace_file(path, f"{text}\n".encode())
 
 
 def known_gpus() -> list[str]:
@@ -209,7 +221,7 @@ def known_gpus() -> list[str]:
 
 def gpu_folder(slug: str | int) -> Path:
     """data/measured/<slug>; papermill makes a number of "4090". Raises: DataError naming the slugs there are."""
-    slug = str(slug)
-    if slug not in known_gpus():
-        raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}")
-    return MEASURED / slug
+    if str(slug) not in known_gpus():
+        raw = "" if isinstance(slug, str) else "; papermill makes numbers of such names, but not with -r gpu NAME"
+        raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}{raw}")
+    return MEASURED / str(slug)

@@ -20,22 +20,67 @@ import pandas as pd
 from kernels import VERSIONS
 from kernels.version import PROBLEM_COLUMNS
 
-from . import files
+from . import cards, files
 from .columns import SCHEMAS
 from .files import DataError, Row, append, read_json, read_rows, replace_file, write_json
 
 ABOUT = "run.json"
 OF_STUDY = ("finished_at", "complete", "seconds", "throttle", "other_processes", "repeated")
-OF_RUN = tuple(column.name for column in SCHEMAS["runs"] if column.name not in (*OF_STUDY, "run", "study"))
+_COLUMNS = [column for column in SCHEMAS["runs"] if column.name not in (*OF_STUDY, "run", "study")]
+OF_RUN = tuple(column.name for column in _COLUMNS)
+NEEDED = tuple(column.name for column in _COLUMNS if not column.optional)
 # Tables that hold one state of a card: what a later run has of a key takes the place of what earlier ones have.
 STATES = {"counters": ["version", *PROBLEM_COLUMNS], "sanitizers": ["version"]}
 TABLES = ("runs", "checks", "timings", "op", "op_problems", "shapes", *STATES)
 LOCK = ".lock"
 
 
-def folders(card: Path) -> list[Path]:
-    """The run folders of a card, from the first to the last start."""
-    return sorted(path.parent for path in card.glob(f"*/{ABOUT}"))
+def folders(card: Path, joining: Mapping[str, Any] | None = None) -> list[Path]:
+    """The run folders of a card, from the first to the last start; of a run and its copies, the one that came furthest.
+
+    Raises: DataError where a run is not of the model, power limit and SMs that gpu.json and the runs before it say, or
+    the card that is `joining` them is not; where a run.json is damaged, or lies a folder too deep.
+    """
+    for path in card.glob(f"*/*/{ABOUT}"):
+        raise DataError(f"{path.parent} is a run inside of {path.parent.parent.name}: move it to {card}")
+    known: Mapping[str, Any] = read_json(card / "gpu.json") if (card / "gpu.json").exists() else {}
+    found: dict[Any, tuple[Path, int]] = {}
+    for folder in sorted(path.parent for path in card.glob(f"*/{ABOUT}")):
+        said = about(folder)
+        if not cards.like(known, said):
+            raise DataError(
+                f"{folder} is of {cards.words(said)}; gpu.json and other runs there are of {cards.words(known)}: "
+                f"move it to the folder of its card, or restore {card / 'gpu.json'} if that was copied over"
+            )
+        _require_own(folder, said)
+        known = {**said, **{name: value for name, value in known.items() if value}}
+        done = sum(bool(study["complete"]) for study in said["studies"].values())
+        run = said.get("run") or (folder / ABOUT).read_bytes()  # those of before it was kept differ
+        if run not in found or found[run][1] < done:
+            found[run] = folder, done
+    if joining and not cards.like(known, joining):
+        raise DataError(f"{card} has runs of {cards.words(known)}, this card is {cards.words(joining)}: --gpu SLUG")
+    return sorted(folder for folder, _ in found.values())
+
+
+def _require_own(folder: Path, said: Mapping[str, Any]) -> None:
+    """Raises: DataError where a run that names no model, as those of before it was kept, is in another's folder too."""
+    for measured in () if said.get("name") else {files.MEASURED, files.DATA / "measured"}:
+        for path in measured.glob(f"*/{folder.name}/{ABOUT}"):
+            one, other = (read_json(each.parent / "gpu.json", ()) for each in (folder, path.parent))
+            if not cards.like(one, other) and path.read_bytes() == (folder / ABOUT).read_bytes():
+                raise DataError(f"{folder} is in {path.parent.parent} too, which is of another card: delete the copy")
+
+
+def summary(card: Path) -> str:
+    """How many runs a folder has, on how many cards, and from when to when: `"3 runs on 2 cards (by UUID), ..."`."""
+    found = [about(folder) for folder in folders(card)]
+    uuids, copies = {said.get("uuid") for said in found}, len(list(card.glob(f"*/{ABOUT}"))) - len(found)
+    parts = [f"{len(found)} runs on {len(uuids - {None})} cards (by UUID)"]
+    parts += ["some on cards without one"] * (None in uuids)
+    days = sorted(str(said.get("started_at"))[:10] for said in found)
+    parts += [f"{days[0]} to {days[-1]}"] * bool(days) + [f"{copies} copies of runs are not counted"] * bool(copies)
+    return ", ".join(parts)
 
 
 def about(folder: Path) -> dict[str, Any]:
@@ -44,7 +89,7 @@ def about(folder: Path) -> dict[str, Any]:
     Raises: DataError where it is damaged or lacks a field.
     """
     found = read_json(folder / ABOUT, ("studies", "complete"))
-    return read_json(folder / ABOUT, OF_RUN) if found["studies"] else found
+    return read_json(folder / ABOUT, NEEDED) if found["studies"] else found
 
 
 def read(folder: Path, table: str) -> list[Row]:
@@ -112,7 +157,8 @@ class Run:
         lock = _hold(folder)
         assert lock is not None, "it has no run.json yet, by which others find it"
         run = cls(folder, lock)
-        run.about = {**{name: machine.get(name) for name in OF_RUN}, "started_at": started_at, **run.about}
+        said = {name: machine.get(name) for name in OF_RUN}
+        run.about = {"run": run.id, **said, "started_at": started_at, **run.about}
         run.save()
         return run
 

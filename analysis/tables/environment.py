@@ -8,6 +8,7 @@ from typing import Any
 from ..evidence import Evidence, Source, measured, pool
 from ..evidence.current import complete_runs
 from ..measure.studies import OP, STUDIES, TIMERS
+from ..record.runs import summary
 from ..record.text import NOTHING, number
 from .table import Missing, Table, code
 
@@ -82,7 +83,7 @@ def runs(e: Evidence) -> Table:
         rows.append((code(name), f"<code>{run['run']}</code>", *told, f"<code>{run['commit']}</code>"))
     header = ("study", "run", "seconds", "processes", "throttling seen", "commit")
     caption = (
-        f"A run is a folder of data/measured/{e.slug}, named by its start (UTC). "
+        f"A run is a folder of data/measured/{e.slug}, named by its start (UTC): {summary(e.record.folder)}. "
         f"{sum(run['seconds'] for run in found) / 60:.0f} minutes of the {e.card}; of a run with 0 seconds the time is "
         "not recorded."
     )

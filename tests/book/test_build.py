@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,45 @@ def test_what_cannot_be_built_is_one_line_and_exit_code_1(
     assert command_line.main(["build"]) == 1
     refused, damaged = capsys.readouterr().err.splitlines()
     assert "a file" in refused and "gpu.json" in damaged and {refused[:7], damaged[:7]} == {"build: "}
+
+
+TOC = """format: jb-book
+root: book/chapters/index
+parts:
+  - caption: All
+    chapters:
+      - file: book/chapters/decode
+      - file: book/glossary
+"""
+SLIPS = [
+    ("chapters/decode", "chapters/decod", "the entry book/chapters/decod has no analysis/notebooks/decod.ipynb"),
+    ("book/glossary", "book/glossar", "the entry book/glossar has no book/glossar.md"),
+    ("chapters/index", "chapters/indx", "the entry book/chapters/indx has no analysis/notebooks/indx.ipynb"),
+    ("book/glossary", "book/chapters/decode", "the entry book/chapters/decode is there twice"),
+    ("parts:", "part:", "its keys are to be format, root, parts"),
+    ("    chapters:", "    chapter:", "its keys are to be caption, chapters"),
+    ("- file: book/glossary", "- fil: book/glossary", "the entry {'fil': 'book/glossary'} is not understood"),
+    ("- file: book/glossary", "- book/glossary", "the entry book/glossary is not understood"),
+    ("book/glossary", "book/glossary\n        sections: []", "its keys are to be file"),
+    (TOC, "", "_toc.yml has no keys"),
+    ("root:", "root: [", "_toc.yml: "),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "says"), SLIPS)
+def test_a_slip_in_the_contents_ends_the_build_at_once_with_its_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, says: str
+) -> None:
+    for place in ("analysis", "book"):
+        (tmp_path / place).symlink_to(build.ROOT / place)
+    monkeypatch.setattr(build, "NOTEBOOKS", tmp_path / build.NOTEBOOKS.relative_to(build.ROOT))
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    (tmp_path / build.TOC).write_text(TOC)
+    assert build.contents() == ["book/chapters/index", "book/chapters/decode", "book/glossary"]
+    (tmp_path / build.TOC).write_text(TOC.replace(old, new))
+    monkeypatch.setattr(build, "load", lambda gpu: pytest.fail("the record is read first"))
+    with pytest.raises(BuildError, match=f"^{build.TOC}.*{re.escape(says.removeprefix(build.TOC))}"):
+        build.build(REFERENCE)
 
 
 def test_tasks_run_side_by_side_and_the_first_that_fails_says_why() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+import matplotlib as mpl
 import pandas as pd
 import pytest
 import yaml
@@ -46,6 +47,15 @@ def test_a_figure_is_the_same_bytes_again_and_says_what_it_is(tmp_path: Path, mo
     }
     facts = ("a card", "20261122T130720Z", "abc", "CC BY 4.0", "A title & more")
     assert [(format, fact) for format, text in told.items() for fact in facts if fact not in text] == []
+
+
+def test_no_setting_of_the_users_matplotlibrc_reaches_a_figure(tmp_path: Path) -> None:
+    saving.save(drawn(), tmp_path / "plain")
+    theirs = {"text.usetex": True, "font.family": "serif", "text.color": "red", "lines.linewidth": 9, "savefig.dpi": 50}
+    with mpl.rc_context(theirs):
+        saving.save(drawn(), tmp_path / "theirs")
+    for path in (tmp_path / "plain").iterdir():
+        assert path.read_bytes() == (tmp_path / "theirs" / path.name).read_bytes()
 
 
 def test_a_source_names_each_run_once() -> None:

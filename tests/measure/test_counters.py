@@ -40,10 +40,12 @@ class Ncu:
         self.calls: list[list[str]] = []
         self.dies = self.hides = self.tires = ""
         self.lacks: set[str] = set()
+        self.locales: set[str] = set()
         self.forbidden = self.broken = False
         self.interrupts_at = -1
 
-    def __call__(self, command: list[str], **_: object) -> SimpleNamespace:
+    def __call__(self, command: list[str], env: dict[str, str], **_: object) -> SimpleNamespace:
+        self.locales.add(env["LC_ALL"])
         asked = command[command.index("--metrics") + 1].split(",")
         log, folder = Path(command[command.index("--log-file") + 1]), Path(command[-1])
         if self.lacks & set(asked):
@@ -188,6 +190,25 @@ def test_values_are_read_by_launch_and_metric() -> None:
         tidy(text, launched[::-1], (TIME,), "")
     with pytest.raises(ProfileError, match="ncu printed no table: ==ERROR== nothing"):
         tidy("==ERROR== nothing", launched, (TIME,), "")
+
+
+@pytest.mark.parametrize("value", ["nan", "-nan", "inf", "n/a", ""])
+def test_a_counter_that_has_no_value_is_no_row_and_the_record_stays_readable(
+    ncu: Ncu, tmp_path: Path, value: str
+) -> None:
+    ncu.value = value
+    assert command("attention_online") == 0
+    assert set(recorded(tmp_path)["metric"]) == {f"{metric}, cold" for metric in counters.COLD}
+
+
+def test_a_number_with_a_decimal_comma_is_refused_and_ncu_is_asked_for_none(
+    ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    ncu.value = "1.234,56"
+    assert command("attention_online") == 1
+    assert "gpu__time_duration.sum is '1.234,56', which is no number with decimal point" in capsys.readouterr().err
+    assert ncu.locales == {"C"}
 
 
 def test_the_profiled_program_tells_what_it_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,17 @@
 """What stands before measuring is said without a GPU's help, and every part has its turn whatever becomes of others."""
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-import yaml
 
 from analysis import __main__ as command_line
 from analysis.errors import REFUSED
@@ -31,7 +36,7 @@ CHANGES = [
     (OLD, "driver", STOPS, "driver 580.65.06 or later is needed, or packages for CUDA 12: make gpu"),
     ({**OLD, "driver": None}, "driver", STOPS, "of unknown version runs CUDA up to 12.4"),
     ({"torch_sees_it": False}, "driver", STOPS, "torch sees no GPU: is it a CPU build of torch?"),
-    ({"processes": (12, 40)}, "other processes", WARNING, "12, 40 on this GPU"),
+    ({"processes": ("12 python x.py", "40")}, "other processes", WARNING, "12 python x.py, 40 on this GPU"),
     ({"processes": None}, "other processes", WARNING, "they cannot be read"),
 ]
 
@@ -40,6 +45,23 @@ CHANGES = [
 def test_every_line_follows_from_what_the_machine_answers(changes: dict, topic: str, state: str, says: str) -> None:
     found = line(topic, replace(FINE, **changes))
     assert found.state == state and says in found.text
+
+
+def test_processes_of_an_interrupted_call_may_leave_the_card_and_others_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ending = [sys.executable, "-c", "import time; print(flush=True); time.sleep(1)"]
+    with subprocess.Popen(ending, stdout=subprocess.PIPE) as own:
+        assert own.stdout and own.stdout.readline(), "it runs"
+        pids = [own.pid, 1]
+
+        def running(*_: object, card: str) -> list[SimpleNamespace]:
+            return [SimpleNamespace(pid=pid) for pid in pids if pid != own.pid or own.poll() is None]
+
+        monkeypatch.setattr(preflight.machine, "ask", running)
+        [found] = preflight._running("GPU-0")
+        assert own.poll() == 0
+    assert found.startswith("1 ") and len(found) > 2
 
 
 # ---------------------------------------------------------------- the parts
@@ -82,12 +104,6 @@ def test_every_part_has_its_turn_in_the_folder_of_the_card(play: Callable[..., l
     assert calls[-1] == "-m analysis build --gpu lab"
 
 
-def test_a_job_of_the_workflow_calls_every_part(play: Callable[..., list[str]]) -> None:
-    config = yaml.safe_load((ROOT / "workflow" / "config.yaml").read_text())
-    _, arguments = config["measure"].format(python="python", out="jobs", gpu="lab").split(" gpu ")
-    assert len(play("none", 0, *arguments.split())) == len(gpu.PARTS)
-
-
 @pytest.mark.parametrize(
     ("part", "code", "state", "exits"),
     [("counters", REFUSED, "refused", 0), ("sanitize", 1, "failed", 0), ("measure", 1, "failed", 1)],
@@ -101,6 +117,46 @@ def test_what_fails_ends_no_other_part_and_the_summary_says_why(
     assert total == "[gpu] all together 0.0 min"
     assert [row.split()[1:3] for row in summary] == [[p, state if p == part else "done"] for p in gpu.PARTS]
     assert summary[gpu.PARTS.index(part)].endswith(f"0 s  why {part} failed")
+
+
+LEAVING = """#!{python}
+import signal, sys, time
+def leave(*_):
+    time.sleep(1)
+    open({left!r}, "w").close()
+    print("interrupted; everything finished is kept", flush=True)
+    sys.exit(130)
+signal.signal(signal.SIGINT, leave)
+print("measuring", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("of_terminal", [True, False])
+def test_an_interrupted_command_ends_after_its_part_whose_processes_are_on_the_card(
+    tmp_path: Path, of_terminal: bool
+) -> None:
+    left, script = tmp_path / "left", tmp_path / "python"
+    script.write_text(LEAVING.format(python=sys.executable, left=str(left)))
+    script.chmod(0o755)
+    program = (
+        "import sys; from analysis.measure import gpu, preflight; preflight.LEAVES_IN = 0.5; "
+        f"sys.executable = {str(script)!r}; gpu.run_part('measure', [])"
+    )
+    piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, **piped) as process:
+        assert process.stdout and b"[gpu]" in process.stdout.readline() + process.stdout.readline()
+        assert process.stdout.readline() == b"measuring\n"
+        (os.killpg if of_terminal else os.kill)(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode and (left.exists() or not of_terminal)
+    if of_terminal:
+        assert said == b"interrupted; everything finished is kept\n"
+    for _ in range(50):
+        if left.exists():
+            break
+        time.sleep(0.1)
+    assert left.exists(), "the part goes on"
 
 
 def test_a_machine_that_stops_measuring_runs_no_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,27 @@
 """What is recorded loads strictly and says what is wrong with it; a card has one folder, and a run one of its own."""
 
+import contextlib
 import gzip
+import itertools
 import json
+import math
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from analysis.measure.run import Writer
 from analysis.record import files, rows, runs
-from analysis.record.cards import folder_of
+from analysis.record.cards import describe, folder_of
+from analysis.record.columns import SCHEMAS, stored
 from analysis.record.files import DATA, REFERENCE, DataError, known_gpus, read_json
 from analysis.record.problems import name_of, problem_columns, problem_of, values_of
 from analysis.record.runs import Run
 from kernels import Problem
-from tests.measure.stub_card import CARD, check_row, filled
+from tests.measure.stub_card import CARD, PROBLEM, check_row, filled
 from tests.rows import read_table, write_table
 
 START = "2026-12-31T23:59:59Z"
@@ -58,6 +66,40 @@ def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
         write_table(path, "launches", [{**ROW, "colour": "red"}])
 
 
+ODD = [math.nan, math.inf, -math.inf, np.float32(0.1), np.bool_(True), True, None, "", " ", "\n", "a\0b", "\udce4"]
+
+
+@pytest.mark.parametrize("table", sorted(set(SCHEMAS) - {"runs", "problem", "columns"}))
+def test_a_value_is_written_so_that_it_is_read_or_not_at_all(tmp_path: Path, table: str) -> None:
+    own = [column for column in stored(table) if column.kind != "problem"]
+    plain = filled(table, **(PROBLEM if len(own) < len(stored(table)) else {}))
+    taken = []
+    for column, value in itertools.product(own, ODD):
+        row = {**plain, column.name: value}
+        with contextlib.suppress(DataError):
+            files.text_of([row], table)
+            taken.append(row)
+    files.write_table(tmp_path / "table.csv", table, taken)
+    assert len(taken) > len(ODD)
+    assert len(files.read_rows(tmp_path / "table.csv", table)) == len(taken)
+
+
+def test_a_row_that_cannot_be_read_leaves_a_run_as_it_was(tmp_path: Path) -> None:
+    run = Run.begin(tmp_path, CARD, START)
+    with pytest.raises(DataError, match="counters, a row that is not written, column 'value': '' where number is due"):
+        run.append("counters", [filled("counters", **PROBLEM, value=math.nan)])
+    run.append("counters", [filled("counters", **PROBLEM, value=math.inf)])
+    run.settle("counters", complete=True)
+    assert [*rows(tmp_path, "counters")["value"]] == [math.inf]
+
+
+def test_a_ceiling_that_is_no_number_is_not_kept_and_json_without_numbers_not_written(tmp_path: Path) -> None:
+    describe(tmp_path / "gpu.json", CARD, {"read_gb_s": math.inf, "fp32_tflops": math.nan, "tensor_tflops": 1.0})
+    assert read_json(tmp_path / "gpu.json")["ceilings"] == {"tensor_tflops": 1.0}
+    with pytest.raises(DataError, match=r"gpu\.json: .*what was there is kept"):
+        files.write_json(tmp_path / "gpu.json", {"sms": math.nan})
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -77,10 +119,10 @@ def test_damage_is_named_by_file_and_column(tmp_path: Path, content: str, says: 
         read_table(path, "launches")
 
 
-@pytest.mark.parametrize("content", ['{"name": "T", "compute_capability": "9.0", "sms": 2}', "{", "[]"])
+@pytest.mark.parametrize("content", ['{"name": "T", "compute_capability": "9.0", "sms": 2}', "{", "[]", "3", "\xff"])
 def test_a_card_that_is_not_whole_is_named_with_its_file(tmp_path: Path, content: str) -> None:
     path = tmp_path / "gpu.json"
-    path.write_text(content)
+    path.write_bytes(content.encode("latin-1"))
     with pytest.raises(DataError, match=re.escape(str(path))):
         read_json(path)
 
@@ -158,6 +200,108 @@ def test_what_a_run_lacks_is_said(tmp_path: Path, field: str) -> None:
         rows(tmp_path, "runs")
 
 
+# ---------------------------------------------------------------- which runs belong together
+
+
+def ended(card: Path, gpu: dict[str, Any] = CARD, start: str = START, **fields: Any) -> Path:
+    """A complete run of a card with two checks; `fields` of its run.json are changed, or gone where they are None."""
+    run = Run.begin(card, gpu, start)
+    run.append("checks", [check_row(run.id, 0), check_row(run.id, 1)])
+    run.settle("log", complete=True)
+    said = {**runs.about(run.folder), **fields}
+    files.write_json(run.folder / "run.json", {name: value for name, value in said.items() if value is not None})
+    return run.folder
+
+
+OTHERS = [{"name": "Another card"}, {"power_limit_w": 250}, {"sms": 1}]
+
+
+@pytest.mark.parametrize("change", OTHERS)
+def test_a_run_of_another_model_power_limit_or_slice_is_not_read(data: Path, change: dict[str, Any]) -> None:
+    card = folder_of(CARD, "lab")
+    ended(card, {**OTHER, **change})
+    [value] = change.values()
+    with pytest.raises(DataError, match=rf"{value}.*ffff0000.*gpu\.json .*Made-up card at 300 W, .*2 SMs: move it"):
+        rows(card, "checks")
+
+
+@pytest.mark.parametrize("change", OTHERS)
+def test_runs_of_another_card_are_refused_where_its_gpu_json_took_the_place(data: Path, change: dict[str, Any]) -> None:
+    """`cp -R` of a folder of that name replaces gpu.json."""
+    card = folder_of(CARD, "lab")
+    ended(card)
+    describe(card / "gpu.json", {**OTHER, **change}, {})
+    with pytest.raises(DataError, match=r"Made-up card at 300 W, GPU-aaaa1111.*or restore .*lab/gpu\.json"):
+        rows(card, "checks")
+
+
+def test_a_capped_card_is_compared_with_runs_where_gpu_json_does_not_know_the_limit(data: Path) -> None:
+    card = folder_of({**CARD, "power_limit_w": None}, "lab")
+    ended(card, {**CARD, "power_limit_w": None})
+    ended(card)
+    assert len(rows(card, "checks")) == 4
+    with pytest.raises(DataError, match=r"has runs of .* at 300 W, .*this card is .* at 250 W"):
+        Writer(card, {**CARD, "power_limit_w": 250})
+    ended(card, {**CARD, "power_limit_w": 250})
+    with pytest.raises(DataError, match="250 W"):
+        rows(card, "checks")
+
+
+def test_cards_of_one_model_are_pooled_and_told(data: Path) -> None:
+    card = folder_of(CARD, "lab")
+    for gpu, start in ((CARD, "2026-01-01T00:00:00Z"), (OTHER, "2026-01-03T00:00:00Z")):
+        ended(card, gpu, start)
+    assert len(rows(card, "checks")) == 4
+    assert runs.summary(card) == "2 runs on 2 cards (by UUID), 2026-01-01 to 2026-01-03"
+
+
+@pytest.mark.parametrize("fields", [{}, {"run": None, "name": None, "sms": None}])
+def test_a_copy_of_a_run_counts_once(data: Path, fields: dict[str, Any]) -> None:
+    card = folder_of(CARD, "lab")
+    folder = ended(card, **fields)
+    shutil.copytree(folder, card / "20200101T000000Z")
+    assert len(rows(card, "checks")) == 2 and len(rows(card, "runs")) == 1
+    assert "1 copies of runs are not counted" in runs.summary(card)
+
+
+def test_of_a_run_and_a_copy_that_stopped_earlier_the_one_that_went_on_counts(data: Path) -> None:
+    card = folder_of(CARD, "lab")
+    run = Run.begin(card, CARD, START)
+    run.append("checks", [check_row(run.id, 0)])
+    run.settle("log", complete=False)
+    shutil.copytree(run.folder, card / "20200101T000000Z")
+    run.append("checks", [check_row(run.id, 1)])
+    run.settle("log", complete=True)
+    assert [*rows(card, "checks")["max_abs_err"]] == [0.0, 1.0] and list(runs.unfinished(card)) == []
+
+
+def test_what_runs_of_before_lack_is_like_any(data: Path) -> None:
+    card = folder_of(CARD, "lab")
+    lacking = dict.fromkeys(("name", "sms", "compute_capability", "uuid", "power_limit_w", "sm_mhz_max"))
+    ended(card, **lacking)
+    assert len(rows(card, "checks")) == 2
+    assert "some on cards without one" in runs.summary(card)
+    assert Writer(card, CARD).run("log").folder.parent == card
+
+
+def test_a_recorded_run_that_names_no_model_is_not_read_in_the_folder_of_another(data: Path) -> None:
+    """Two models have one power limit and as many SMs."""
+    recorded = DATA / "measured" / "nvidia-h200"
+    old = min(runs.folders(recorded))
+    for name in ("nvidia-h200", REFERENCE):
+        shutil.copytree(old, data / name / old.name)
+        shutil.copyfile(DATA / "measured" / name / "gpu.json", data / name / "gpu.json")
+    with pytest.raises(DataError, match=f"{old.name} is in .*nvidia-h200 too, which is of another card"):
+        rows(data / REFERENCE, "runs")
+
+
+def test_a_folder_of_a_card_that_was_copied_into_one_is_named(data: Path) -> None:
+    card = folder_of(CARD, "lab")
+    shutil.move(ended(card), card / "lab" / "20200101T000000Z")
+    with pytest.raises(DataError, match="20200101T000000Z is a run inside of lab: move it to"):
+        rows(card, "checks")
+
+
 # ---------------------------------------------------------------- which folder is a card's
 
 
@@ -177,7 +321,7 @@ def test_the_reference_record_is_of_no_card_at_hand_unless_it_is_named(data: Pat
     recorded = files.DATA / "measured" / REFERENCE / "gpu.json"
     (data / REFERENCE).mkdir()
     (data / REFERENCE / "gpu.json").write_bytes(recorded.read_bytes())
-    of_record = {name: read_json(recorded)[name] for name in ("name", "power_limit_w")}
+    of_record = {name: read_json(recorded)[name] for name in ("name", "power_limit_w", "sms")}
     card = {**CARD, "slug": REFERENCE, **of_record}
     assert folder_of(card).name == f"{REFERENCE}-aaaa1111"
     assert folder_of(card, REFERENCE).name == REFERENCE
@@ -198,5 +342,5 @@ def test_a_folder_whose_name_is_a_number_is_found_by_it(data: Path) -> None:
     (data / "4090").mkdir()
     (data / "4090" / "gpu.json").write_text("{}")
     assert files.gpu_folder(4090).name == "4090"
-    with pytest.raises(DataError, match="no GPU called '5090' has been measured; there is: 4090"):
+    with pytest.raises(DataError, match=r"no GPU called 5090 .*; there is: 4090; papermill .* -r gpu NAME"):
         files.gpu_folder(5090)
