@@ -25,9 +25,12 @@ What the kernels do not take (the CPU, another GPU, float64, an hdim that is no 
 reason says so; `fallback=False` makes it an error, `Unsupported`. That path holds the scores in memory,
 `[batch, heads, seq_q, seq_k]`, and so do the gradients, which it computes always. Tensors on the meta device give one.
 
-A CUDA graph captures a call once one with the same arguments, on tensors alike, was made before; its replays are right
-whatever runs between, as long as the caller keeps the tensors of the call. A captured decode step grows with `lengths`,
-whose values it reads. torch.jit.trace is refused, since it would keep the sizes and places of its example.
+On a stream of a green context, which has a slice of the card, a call is planned for the SMs and clusters of the slice.
+
+A CUDA graph captures a call once one with the same arguments, on tensors and a slice alike, was made before; its
+replays are right whatever runs between, as long as the caller keeps the tensors of the call. A captured decode step
+grows with `lengths`, whose values it reads. torch.jit.trace is refused, since it would keep the sizes and places of its
+example.
 
 Infinities and NaN are where float32 arithmetic has them. In a kernel a NaN in V at a key that the causal mask hides
 reaches the rows that see that key, or others of its block; PyTorch's weight of 0 makes NaN of all rows. Keys behind
@@ -164,7 +167,8 @@ def warm_up(
 ) -> int:
     """Compile, in processes side by side, and load the kernels of a model's calls, so that none of these waits.
 
-    Returns how many kernels they are. A CUDA graph then captures calls whose `base`, and batch with ALiBi, are these.
+    Returns how many kernels they are, on the slice of the card of the current stream. A CUDA graph then captures calls
+    whose `base`, and batch with ALiBi, are these.
 
     dtype: float32, float16 or bfloat16
     seq_q: the numbers of queries a head. Up to 8 are decode, with any number of keys in any batch: one kernel for 1, 2,

@@ -47,7 +47,8 @@ class Asked(NamedTuple):
 class Settled(NamedTuple):
     """What is checked once for all calls of a signature: what they ask but for seq_k and q_offset, which may grow.
 
-    `by_place`: whether it matters where queries stand. `launches` is for whoever launches to remember their plans in.
+    `by_place`: whether it matters where queries stand. `launches` is for whoever launches to remember their plans in,
+    as `streams.plans` has them.
     """
 
     family: str
@@ -58,7 +59,7 @@ class Settled(NamedTuple):
     scale: float
     by_place: bool
     seq_q: int
-    launches: dict[int, Any]
+    launches: dict[Any, dict[int, Any]]
 
     def at(self, q_offset: int) -> Asked:
         return Asked(*self[:5], q_offset, self.scale)

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from ..limits import Share
 from ..version import Unsupported
 from .arguments import NO_TENSORS, Asked, Settled, Tensors, ask, require_strided
-from .tensors import launch_on_card
+from .streams import NO_SUCH_CLUSTER, green_share
+from .tensors import card_of, launch_on_card
 from .torch_path import attend, gradients
 
 NAMESPACE = __name__.split(".")[0]
@@ -31,12 +33,18 @@ def compute(
     q_offset: int,
     fallback: bool,
     out: torch.Tensor | None = None,
+    share: Share | None = None,
 ) -> torch.Tensor:
-    """`out`, or a new output in the layout of q, by the kernel, or in PyTorch with a warning. Raises: Unsupported."""
+    """`out`, or a new output in the layout of q, by the kernel, or in PyTorch with a warning. Raises: Unsupported.
+
+    `share` of the card is by default that of the current stream.
+    """
     out = torch.empty_like(q) if out is None else out
     try:
-        return launch_on_card(q, k, v, out, tensors, settled, q_offset)
+        return launch_on_card(q, k, v, out, tensors, settled, q_offset, share)
     except (Unsupported, RuntimeError) as refusal:
+        if share is None and getattr(refusal, "code", "") == NO_SUCH_CLUSTER:  # a green context is current
+            return compute(q, k, v, tensors, settled, q_offset, fallback, out, green_share(card_of(q)))
         for name, x in (("q", q), ("k", k), ("v", v)):
             require_strided(name, x)
         if not isinstance(refusal, Unsupported):

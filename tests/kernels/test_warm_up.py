@@ -24,9 +24,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that a made-up card, which computes nothing, has loaded."""
     made = Card()
     monkeypatch.setattr(made, "launch", lambda *_: 0)
-    own = (gpu, "multiprocessors", lambda device: 132), (gpu, "configure", unlimited(gpu.configure))
+    own = (gpu, "configure", unlimited(gpu.configure))
     on_card = (torch.cuda, "device", contextlib.nullcontext), (gpu, "encode_map", lambda *_: bytes(MAP_BYTES))
-    use(made, monkeypatch, (compiler, "compile_ptx", made.compile), *own, *on_card)
+    use(made, monkeypatch, (compiler, "compile_ptx", made.compile), own, *on_card)
     return made.names
 
 
