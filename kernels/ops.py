@@ -32,6 +32,11 @@ replays are right whatever runs between, as long as the caller keeps the tensors
 grows with `lengths`, whose values it reads. torch.jit.trace is refused, since it would keep the sizes and places of its
 example.
 
+A call gives the same bits each time on one card, or slice of one, in one release: on any stream, in a graph, and beside
+other work. Sums have a fixed order; nothing is added by atomics. The same sequence alone and in a batch may differ in
+the last bits: keys are split over the SMs that the other sequences and heads leave, the sum of a row is joined from the
+parts, and the size of a call decides which kernel takes it. Where PyTorch computes, its own promise holds.
+
 Infinities and NaN are where float32 arithmetic has them. In a kernel a NaN in V at a key that the causal mask hides
 reaches the rows that see that key, or others of its block; PyTorch's weight of 0 makes NaN of all rows. Keys behind
 `lengths` are not read. Numbers below 2^-126 count as 0.

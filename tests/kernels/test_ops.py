@@ -265,3 +265,11 @@ def test_transformers_attend_as_the_decoder_does() -> None:
     assert weights is None
     with pytest.raises(ValueError, match="without padding"):
         attend(None, q, k, v, nowhere, 0.25)
+
+
+@pytest.mark.filterwarnings("ignore:kernels computes")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_same_call_has_the_same_bits_where_pytorch_computes(dtype: torch.dtype) -> None:
+    q, k, v = (torch.randn(2, heads, seq, 64).to(dtype) for heads, seq in ((4, 33), (2, 65), (2, 65)))
+    first, again = (rope_attention(q, k, v, causal=True) for _ in range(2))
+    assert torch.equal(first, again)
