@@ -44,7 +44,9 @@ reaches the rows that see that key, or others of its block; PyTorch's weight of 
 Wrong arguments are a TypeError or ValueError that names what was given and what is allowed.
 """
 
+import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -52,7 +54,7 @@ from torch.compiler import is_compiling
 
 from .flash.decode.choose import MOST_QUERIES
 from .runtime import classes
-from .runtime.arguments import NO_TENSORS, Settled, Tensors, ask, flag, require_out
+from .runtime.arguments import NO_TENSORS, Settled, Tensors, ask, flag, integer, real, require_out
 from .runtime.decode import DTYPES
 from .runtime.torch_op import attention as _op
 from .runtime.torch_op import compute, fall_back
@@ -157,9 +159,9 @@ def warm_up(
     *,
     rotary_dim: int | None = None,
     dtype: torch.dtype = torch.float16,
-    seq_q: Iterable[int] = (1,),
-    seq_k: Iterable[int] = (),
-    batch: Iterable[int] = (1,),
+    seq_q: Iterable[int] | int = (1,),
+    seq_k: Iterable[int] | int = (),
+    batch: Iterable[int] | int = (1,),
     op: Callable[..., torch.Tensor] = rope_attention,
     base: float = 10_000.0,
     interleaved: bool = True,
@@ -188,11 +190,17 @@ def warm_up(
 
     Raises: TypeError or ValueError as a call, Unsupported for one that no kernel takes.
     """
-    families = {rope_attention: "rope", attention: "attention", alibi_attention: "alibi"}
-    family, seq_k, batch = families.get(op, str(op)), tuple(seq_k), tuple(batch)
-    rotary_dim = 0 if family != "rope" else hdim if rotary_dim is None else rotary_dim
-    given = interleaved, tables and rotary_dim > 0, positions and rotary_dim > 0, lengths
-    of_model = hdim, rotary_dim, DTYPES.get(dtype, str(dtype)), causal
+    if op not in FAMILIES:
+        raise TypeError(f"op is {op!r}; it must be rope_attention, attention or alibi_attention itself")
+    family, base = FAMILIES[op], real("base", base)
+    if not 1 <= base < math.inf:
+        raise ValueError(f"base is {base}; it must be 1 or more, and finite")
+    heads, kv_heads, hdim = integer("heads", heads), integer("kv_heads", kv_heads), integer("hdim", hdim)
+    seq_q, seq_k, batch = _sizes("seq_q", seq_q), _sizes("seq_k", seq_k), _sizes("batch", batch)
+    rotary_dim = 0 if family != "rope" else hdim if rotary_dim is None else integer("rotary_dim", rotary_dim)
+    tables, positions = flag("tables", tables) and rotary_dim > 0, flag("positions", positions) and rotary_dim > 0
+    given = flag("interleaved", interleaved), tables, positions, flag("lengths", lengths)
+    of_model = hdim, rotary_dim, DTYPES.get(dtype, str(dtype)), flag("causal", causal)
     calls = (
         classes.Call(Problem(family, each, heads, kv_heads, queries, keys, *of_model), *given)
         for queries in seq_q
@@ -201,6 +209,14 @@ def warm_up(
         if keys >= queries
     )
     return classes.compile_classes(calls, target)[1] if target else classes.load_classes(calls, base, device)
+
+
+FAMILIES = {rope_attention: "rope", attention: "attention", alibi_attention: "alibi"}
+
+
+def _sizes(name: str, given: Any) -> tuple[int, ...]:
+    """One size or many, as integers. Raises: TypeError."""
+    return tuple(integer(name, each) for each in (given if isinstance(given, Iterable) else (given,)))
 
 
 def _with_lengths(tensors: Tensors, lengths: torch.Tensor | None, q_offset: int | None) -> Tensors:

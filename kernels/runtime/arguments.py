@@ -91,11 +91,11 @@ def ask(
         ValueError: shapes or devices that do not fit, or a number out of its range; with what was given and is allowed.
     """
     if rotary_dim is not None and type(rotary_dim) is not int:
-        rotary_dim = _integer("rotary_dim", rotary_dim)
+        rotary_dim = integer("rotary_dim", rotary_dim)
     if type(base) is not float:
-        base = _number("base", base)
+        base = real("base", base)
     if scale is not None and type(scale) is not float:
-        scale = _number("scale", scale)
+        scale = real("scale", scale)
     if interleaved is not True and interleaved is not False:
         interleaved = flag("interleaved", interleaved)
     if causal is not True and causal is not False:
@@ -155,7 +155,7 @@ def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int
         if q_offset < 0 and not settled.by_place:
             return 0
     elif type(q_offset) is not int:
-        q_offset = _integer("q_offset", q_offset)
+        q_offset = integer("q_offset", q_offset)
     if q_offset < 0:
         shown = "" if given else f", which is seq_k - seq_q = {seq_k} - {seq_q}"
         raise ValueError(f"q_offset is {q_offset}{shown}; it must be 0 or more")
@@ -304,7 +304,7 @@ def flag(name: str, value: Any) -> bool:
     raise TypeError(f"{name} is {value!r}; it must be True or False")
 
 
-def _integer(name: str, value: Any) -> Any:
+def integer(name: str, value: Any) -> Any:
     """An integer of any library, but no tensor, which a launch would have to wait for. Raises: TypeError."""
     if isinstance(value, torch.SymInt):
         return value
@@ -316,7 +316,7 @@ def _integer(name: str, value: Any) -> Any:
     raise TypeError(f"{name} is {value!r}; it must be an integer")
 
 
-def _number(name: str, value: Any) -> float:
+def real(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, torch.SymFloat, torch.SymInt, numbers.Real)):
         raise TypeError(f"{name} is {value!r}; it must be a number")
     try:

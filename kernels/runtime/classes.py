@@ -72,7 +72,7 @@ def compile_classes(calls: Iterable[Call], target: str, share: Share = WHOLE) ->
             classes.append(call)
             kernels |= dict.fromkeys(needed)
     missing = [call for call in classes if not all(compiler.is_cached(x, target) for x in call.kernels(target, share))]
-    if len(missing) > FEW and cache.keeps():
+    if len(missing) > FEW and cache.keeps() and sys.executable:  # which an embedded Python lacks
         count = min(len(missing), len(os.sched_getaffinity(0)), MOST_PROCESSES)
         print(f"{PACKAGE}: compiling for {target}, {count} kernels at a time", file=sys.stderr, flush=True)
         _in_processes([(missing[first::count], target, share) for first in range(count)])
@@ -84,6 +84,8 @@ def load_classes(calls: Iterable[Call], base: float, device: torch.device | str 
     """Compile the kernels of calls and load them on a device; return how many. Raises: Unsupported, CompileError."""
     one = torch.zeros(1, device=device)
     index = tensors.card_of(one)
+    if index < 0:
+        raise ValueError(f"device is {device}; it must be a CUDA device, or give a target")
     with torch.cuda.device(index):
         classes, count = compile_classes(calls, gpu.device_target(), streams.share_of(index))
         for call in classes:

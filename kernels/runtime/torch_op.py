@@ -3,10 +3,13 @@
 It computes by the kernel where this takes the call, else in PyTorch; its backward computes in PyTorch.
 """
 
+import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
 from ..limits import Share
 from ..version import Unsupported
@@ -91,3 +94,9 @@ _library.impl("attention", _compute, "CompositeExplicitAutograd")
 torch.library.register_fake(f"{NAMESPACE}::attention", _shape_only, lib=_library)
 torch.library.register_autograd(f"{NAMESPACE}::attention", _backward, setup_context=_save, lib=_library)
 attention = getattr(torch.ops, NAMESPACE).attention.default
+
+
+@register_flop_formula(attention.overloadpacket)
+def _flops(q: Sequence[int], k: Sequence[int], *_: Any, **__: Any) -> int:
+    """Those of both products with all keys, as PyTorch counts its own attention: a mask takes none away."""
+    return int(4 * math.prod(q) * k[2])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 from torch.library import opcheck
+from torch.utils.flop_counter import FlopCounterMode
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention
 from kernels.runtime import torch_op
@@ -35,6 +36,17 @@ def small(needs: str = "qkv", seq_k: int = 5, dtype: torch.dtype = torch.float64
 def test_gradients_and_theirs_are_the_differences(name: str) -> None:
     assert torch.autograd.gradcheck(CALLS[name], small())
     assert torch.autograd.gradgradcheck(CALLS[name], small())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_flops_are_counted_as_those_of_both_products(name: str) -> None:
+    tensors = small("", dtype=torch.float32)
+    with FlopCounterMode(display=False) as ours:
+        CALLS[name](*tensors)
+    q, k, v = tensors[0], *(x.repeat_interleave(2, 1) for x in tensors[1:])
+    with FlopCounterMode(display=False) as theirs:
+        _ = q @ k.mT @ v
+    assert ours.get_total_flops() == theirs.get_total_flops() > 0
 
 
 @pytest.mark.parametrize("needs", ["q", "k", "v", "qv"])
