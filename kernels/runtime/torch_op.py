@@ -4,6 +4,7 @@ It computes by the kernel where this takes the call, else in PyTorch; its backwa
 """
 
 import math
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -73,7 +74,18 @@ def _compute(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> t
     return compute(q, k, v, tensors, *ask(family, q, k, v, tensors, *asked), fallback)
 
 
+def refuse_package(q: torch.Tensor) -> None:
+    """Raise RuntimeError where AOTInductor packages the op for a card: the package ends its process when it runs."""
+    inductor = sys.modules.get("torch._inductor.virtualized")
+    if q.is_cuda and inductor and getattr(inductor.V.graph, "aot_mode", False):
+        raise RuntimeError(
+            f"AOTInductor cannot package {NAMESPACE}'s attention for CUDA: with torch 2.11 the package ends its process "
+            "with signal 11 when it runs; torch.export and torch.compile take it, and packages for the CPU"
+        )
+
+
 def _shape_only(q: torch.Tensor, *_: Any) -> torch.Tensor:
+    refuse_package(q)
     return torch.empty_like(q)
 
 

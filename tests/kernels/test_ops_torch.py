@@ -1,10 +1,14 @@
 """The ops inside PyTorch: gradients, torch.compile, `out=`, and tensors that record what is done to them."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch._inductor.virtualized import V
+from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.library import opcheck
 from torch.utils.flop_counter import FlopCounterMode
@@ -47,6 +51,16 @@ def test_flops_are_counted_as_those_of_both_products(name: str) -> None:
     with FlopCounterMode(display=False) as theirs:
         _ = q @ k.mT @ v
     assert ours.get_total_flops() == theirs.get_total_flops() > 0
+
+
+@pytest.mark.parametrize("packaged", [True, False])
+def test_package_of_aotinductor_for_a_card_is_refused(packaged: bool) -> None:
+    with FakeTensorMode(), V.set_graph_handler(SimpleNamespace(aot_mode=packaged)):
+        on_cpu, on_card = (torch.empty(1, 2, 3, 8, device=device) for device in ("cpu", "cuda"))
+        assert rope_attention(on_cpu, on_cpu, on_cpu).shape == on_cpu.shape
+        refusal = pytest.raises(RuntimeError, match="AOTInductor cannot package") if packaged else nullcontext()
+        with refusal:
+            assert rope_attention(on_card, on_card, on_card).shape == on_card.shape
 
 
 @pytest.mark.parametrize("needs", ["q", "k", "v", "qv"])
