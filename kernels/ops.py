@@ -45,6 +45,7 @@ Wrong arguments are a TypeError or ValueError that names what was given and what
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -262,13 +263,22 @@ def _watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors
             "torch.jit.trace keeps the sizes and places of its example, which are wrong for others; "
             "torch.export and torch.compile do not"
         )
-    return bool(
-        not (type(q) is type(k) is type(v) is torch.Tensor)
-        or _C._len_torch_function_stack()
-        or _C._len_torch_dispatch_stack()
-        or (out is not None and type(out) is not torch.Tensor)
-        or (tensors is not NO_TENSORS and any(type(each) not in _PLAIN for each in tensors))
-    )
+    plain = type(q) is type(k) is type(v) is torch.Tensor and type(out) in _PLAIN
+    if not plain or (tensors is not NO_TENSORS and any(type(each) not in _PLAIN for each in tensors)):
+        _refuse_distributed(q=q, k=k, v=v, out=out, **tensors._asdict())
+        return True
+    return bool(_C._len_torch_function_stack() or _C._len_torch_dispatch_stack())
+
+
+def _refuse_distributed(**tensors: torch.Tensor | None) -> None:
+    """Raise TypeError for a DTensor. It is a subclass that is there only once its module is."""
+    module = sys.modules.get("torch.distributed.tensor")
+    for name, tensor in tensors.items():
+        if module and isinstance(tensor, module.DTensor):
+            raise TypeError(
+                f"{name} is a DTensor, for which the op has no sharding rule; it must be a torch.Tensor: where batch "
+                f"or heads are sharded, call it on {name}.to_local(), for ALiBi with the slopes of the heads there"
+            )
 
 
 def _apart(out: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors) -> bool:

@@ -79,8 +79,8 @@ def refuse_package(q: torch.Tensor) -> None:
     inductor = sys.modules.get("torch._inductor.virtualized")
     if q.is_cuda and inductor and getattr(inductor.V.graph, "aot_mode", False):
         raise RuntimeError(
-            f"AOTInductor cannot package {NAMESPACE}'s attention for CUDA: with torch 2.11 the package ends its process "
-            "with signal 11 when it runs; torch.export and torch.compile take it, and packages for the CPU"
+            f"AOTInductor cannot package {NAMESPACE}'s attention for CUDA: with torch 2.11 the package ended its "
+            "process with signal 11 when it ran; torch.export and torch.compile take it, and packages for the CPU"
         )
 
 
