@@ -87,7 +87,7 @@ def test_what_no_kernel_computes_is_refused_by_its_name(wanted: str) -> None:
 
 def test_values_of_another_width_and_pages_of_keys_are_refused() -> None:
     q, k, v = small("", dtype=torch.float32)
-    with pytest.raises(ValueError, match="v has shape .*; it must have that of k"):
+    with pytest.raises(ValueError, match=r"v has shape .*; it must have that of k"):
         attention(q, k, v[..., :4])
     pages = torch.zeros(10, 16, 2, 8)
     with pytest.raises(ValueError, match="k has batch 10 and hdim 8; it must have those of q"):
