@@ -12,7 +12,7 @@ from test_ops_launch import use
 
 from kernels import rope_attention, warm_up
 from kernels.limits import Share
-from kernels.runtime import arguments, gpu, streams
+from kernels.runtime import arguments, gpu, resident, streams
 from kernels.runtime import compile as compiler
 
 OK, TOO_LARGE = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
@@ -82,8 +82,9 @@ class Driver:
         return OK, self.of(config.hStream).cluster
 
     def load(self, name: str) -> int:
-        self.names.append(name)
-        return len(self.names) - 1
+        if name not in self.names:
+            self.names.append(name)
+        return self.names.index(name)
 
     def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
         x, y, z, *_ = CONFIG.from_address(config)
@@ -196,9 +197,24 @@ def test_warm_up_loads_what_calls_in_the_current_slice_launch(card: Driver) -> N
     card.stream, card.streams = 96, {96: Stream(7, 48, 8)}
     count = warm_up(4, 4, 2048, dtype=torch.float32, seq_q=(16, 64), device="cpu")
     loaded = list(card.names)
-    assert len(loaded) == count + 1 and loaded.count(streams.PROBE) == 1
+    assert len(loaded) == count + 1 and streams.PROBE in loaded
     for seq in (16, 64):
         assert card.largest(2048, torch.float32, seq, seq) <= 8
+    assert card.names == loaded
+
+
+def test_capture_in_a_slice_replays_what_a_call_there_has_loaded(card: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert card.largest() == 16
+    card.stream, card.streams = 96, {96: Stream(7, 48, 8), 97: Stream(8, 48, 8)}
+    with monkeypatch.context() as capture:
+        capture.setattr(resident, "capturing", lambda: True)
+        with pytest.raises(RuntimeError, match="on tensors and a slice of the card alike, before the capture"):
+            call()
+    call()
+    loaded = list(card.names)
+    monkeypatch.setattr(resident, "capturing", lambda: True)
+    for card.stream in (96, 97):
+        assert card.largest() == 8
     assert card.names == loaded
 
 
