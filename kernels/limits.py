@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 EMULATED_TARGET = "sm_90"
@@ -41,6 +42,16 @@ LIMITS = {
     (12, 0): Limits(warps=48, blocks=24, shared_bytes=102_400, cluster=8),
     (12, 1): Limits(warps=48, blocks=24, shared_bytes=102_400, cluster=8),
 }
+
+
+class Share(NamedTuple):
+    """The part of a card that a launch may take, by default all of an H100; in a green context it is a slice.
+
+    `cluster` is the largest cluster, of blocks that take an SM each, that the part holds.
+    """
+
+    sms: int = 132
+    cluster: int = 16
 
 
 def capability(target: str) -> tuple[int, int]:

@@ -25,9 +25,17 @@ What the kernels do not take (the CPU, another GPU, float64, an hdim that is no 
 reason says so; `fallback=False` makes it an error, `Unsupported`. That path holds the scores in memory,
 `[batch, heads, seq_q, seq_k]`, and so do the gradients, which it computes always. Tensors on the meta device give one.
 
-A CUDA graph captures a call once one with the same arguments, on tensors alike, was made before; its replays are right
-whatever runs between, as long as the caller keeps the tensors of the call. A captured decode step grows with `lengths`,
-whose values it reads. torch.jit.trace is refused, since it would keep the sizes and places of its example.
+On a stream of a green context, which has a slice of the card, a call is planned for the SMs and clusters of the slice.
+
+A CUDA graph captures a call once one with the same arguments, on tensors and a slice alike, was made before; its
+replays are right whatever runs between, as long as the caller keeps the tensors of the call. A captured decode step
+grows with `lengths`, whose values it reads. torch.jit.trace is refused, since it would keep the sizes and places of its
+example.
+
+A call gives the same bits each time on one card, or slice of one, in one release: on any stream, in a graph, and beside
+other work. Sums have a fixed order; nothing is added by atomics. The same sequence alone and in a batch may differ in
+the last bits: keys are split over the SMs that the other sequences and heads leave, the sum of a row is joined from the
+parts, and the size of a call decides which kernel takes it. Where PyTorch computes, its own promise holds.
 
 Infinities and NaN are where float32 arithmetic has them. In a kernel a NaN in V at a key that the causal mask hides
 reaches the rows that see that key, or others of its block; PyTorch's weight of 0 makes NaN of all rows. Keys behind
@@ -36,7 +44,10 @@ reaches the rows that see that key, or others of its block; PyTorch's weight of 
 Wrong arguments are a TypeError or ValueError that names what was given and what is allowed.
 """
 
+import math
+import sys
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -44,7 +55,7 @@ from torch.compiler import is_compiling
 
 from .flash.decode.choose import MOST_QUERIES
 from .runtime import classes
-from .runtime.arguments import NO_TENSORS, Settled, Tensors, ask, flag, require_out
+from .runtime.arguments import NO_TENSORS, Settled, Tensors, ask, flag, integer, real, require_out
 from .runtime.decode import DTYPES
 from .runtime.torch_op import attention as _op
 from .runtime.torch_op import compute, fall_back
@@ -152,9 +163,9 @@ def warm_up(
     *,
     rotary_dim: int | None = None,
     dtype: torch.dtype = torch.float16,
-    seq_q: Iterable[int] = (1,),
-    seq_k: Iterable[int] = (),
-    batch: Iterable[int] = (1,),
+    seq_q: Iterable[int] | int = (1,),
+    seq_k: Iterable[int] | int = (),
+    batch: Iterable[int] | int = (1,),
     op: Callable[..., torch.Tensor] = rope_attention,
     base: float = 10_000.0,
     interleaved: bool = True,
@@ -167,7 +178,8 @@ def warm_up(
 ) -> int:
     """Compile, in processes side by side, and load the kernels of a model's calls, so that none of these waits.
 
-    Returns how many kernels they are. A CUDA graph then captures calls whose `base`, and batch with ALiBi, are these.
+    Returns how many kernels they are, on the slice of the card of the current stream. A CUDA graph then captures calls
+    whose `base`, and batch with ALiBi, are these.
 
     dtype: float32, float16 or bfloat16
     seq_q: the numbers of queries a head. Up to 8 are decode, with any number of keys in any batch: one kernel for 1, 2,
@@ -182,11 +194,17 @@ def warm_up(
 
     Raises: TypeError or ValueError as a call, Unsupported for one that no kernel takes.
     """
-    families = {rope_attention: "rope", attention: "attention", alibi_attention: "alibi"}
-    family, seq_k, batch = families.get(op, str(op)), tuple(seq_k), tuple(batch)
-    rotary_dim = 0 if family != "rope" else hdim if rotary_dim is None else rotary_dim
-    given = interleaved, tables and rotary_dim > 0, positions and rotary_dim > 0, lengths
-    of_model = hdim, rotary_dim, DTYPES.get(dtype, str(dtype)), causal
+    if op not in FAMILIES:
+        raise TypeError(f"op is {op!r}; it must be rope_attention, attention or alibi_attention itself")
+    family, base = FAMILIES[op], real("base", base)
+    if not 1 <= base < math.inf:
+        raise ValueError(f"base is {base}; it must be 1 or more, and finite")
+    heads, kv_heads, hdim = integer("heads", heads), integer("kv_heads", kv_heads), integer("hdim", hdim)
+    seq_q, seq_k, batch = _sizes("seq_q", seq_q), _sizes("seq_k", seq_k), _sizes("batch", batch)
+    rotary_dim = 0 if family != "rope" else hdim if rotary_dim is None else integer("rotary_dim", rotary_dim)
+    tables, positions = flag("tables", tables) and rotary_dim > 0, flag("positions", positions) and rotary_dim > 0
+    given = flag("interleaved", interleaved), tables, positions, flag("lengths", lengths)
+    of_model = hdim, rotary_dim, DTYPES.get(dtype, str(dtype)), flag("causal", causal)
     calls = (
         classes.Call(Problem(family, each, heads, kv_heads, queries, keys, *of_model), *given)
         for queries in seq_q
@@ -195,6 +213,14 @@ def warm_up(
         if keys >= queries
     )
     return classes.compile_classes(calls, target)[1] if target else classes.load_classes(calls, base, device)
+
+
+FAMILIES = {rope_attention: "rope", attention: "attention", alibi_attention: "alibi"}
+
+
+def _sizes(name: str, given: Any) -> tuple[int, ...]:
+    """One size or many, as integers. Raises: TypeError."""
+    return tuple(integer(name, each) for each in (given if isinstance(given, Iterable) else (given,)))
 
 
 def _with_lengths(tensors: Tensors, lengths: torch.Tensor | None, q_offset: int | None) -> Tensors:
@@ -240,13 +266,22 @@ def _watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors
             "torch.jit.trace keeps the sizes and places of its example, which are wrong for others; "
             "torch.export and torch.compile do not"
         )
-    return bool(
-        not (type(q) is type(k) is type(v) is torch.Tensor)
-        or _C._len_torch_function_stack()
-        or _C._len_torch_dispatch_stack()
-        or (out is not None and type(out) is not torch.Tensor)
-        or (tensors is not NO_TENSORS and any(type(each) not in _PLAIN for each in tensors))
-    )
+    plain = type(q) is type(k) is type(v) is torch.Tensor and type(out) in _PLAIN
+    if not plain or (tensors is not NO_TENSORS and any(type(each) not in _PLAIN for each in tensors)):
+        _refuse_distributed(q=q, k=k, v=v, out=out, **tensors._asdict())
+        return True
+    return bool(_C._len_torch_function_stack() or _C._len_torch_dispatch_stack())
+
+
+def _refuse_distributed(**tensors: torch.Tensor | None) -> None:
+    """Raise TypeError for a DTensor. It is a subclass that is there only once its module is."""
+    module = sys.modules.get("torch.distributed.tensor")
+    for name, tensor in tensors.items():
+        if module and isinstance(tensor, module.DTensor):
+            raise TypeError(
+                f"{name} is a DTensor, for which the op has no sharding rule; it must be a torch.Tensor: where batch "
+                f"or heads are sharded, call it on {name}.to_local(), for ALiBi with the slopes of the heads there"
+            )
 
 
 def _apart(out: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors) -> bool:

@@ -1,7 +1,8 @@
 """Check and time the op of kernels/ops.py on the GPU at hand: `python -m analysis op`.
 
-Random calls are eager, or a captured graph that is replayed after other calls have evicted what the op caches. Called
-again, the command makes the calls of which its run has no row.
+Random calls are eager, or a captured graph that is replayed after other calls have evicted what the op caches, on the
+whole card or in slices of it (`--sms 48 24 8` makes these alone). Called again, the command makes the calls of which
+its run has no row.
 """
 
 import collections
@@ -27,12 +28,14 @@ import torch
 from kernels import VERSIONS, Problem, Unsupported, ops
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import Program, device_target
+from kernels.runtime.slices import sliced
 
 from ..record import cards
 from ..record.files import ROOT, problem_columns
+from . import op_calls
 from .machine import warm_up
 from .on_gpu import Row, said
-from .op_calls import DTYPES, FUNCTIONS, Call, decode_call, drawn, judge, long_call, prompt_call, tensors
+from .op_calls import DTYPES, FUNCTIONS, SLICES, Call, drawn, judge, tensors
 from .run import StudyRun, Writer, at_card
 from .studies import MAIN, OP, Study, partial_rope
 from .timing import measure, summarise
@@ -53,6 +56,7 @@ FIRST_CALLS = (
     MAIN,
 )
 STREAM_CALLS, REPLAYS, TOGETHER = 10_000, 2_000, 10
+STRESSED_SMS = (24, 48)
 SHAPES = ((1, 32, 8, 1, 4096, 128), (2, 8, 8, 4, 900, 64))  # batch, heads, KV heads, queries, keys, head dim
 STRESSED = tuple(
     Call(Problem("rope", *shape, rotary_dim=shape[-1], dtype=dtype, causal=shape[3] > 1))
@@ -83,7 +87,7 @@ def replayed(call: Call, run: Callable[[], torch.Tensor]) -> torch.Tensor:
     run()  # compiles
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream() if call.sms else None):
         out = run()
     evict(call, "cuda")
     graph.replay()
@@ -92,11 +96,24 @@ def replayed(call: Call, run: Callable[[], torch.Tensor]) -> torch.Tensor:
 
 
 def check(call: Call, device: Any) -> Row:
-    """Make a call: the columns of its status, and of its errors if it has a result.
+    """Make a call, in its slice of the card: the columns of its status, and of its errors if it has a result.
 
     Raises: RuntimeError, where a launch failed; the device is then in no state to go on.
     """
-    began, (qkv, options) = time.monotonic(), tensors(call, device)
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        try:
+            if call.sms:
+                stack.enter_context(torch.cuda.stream(stack.enter_context(sliced(call.sms))))
+        except Unsupported as refusal:
+            row: Row = {"status": "unavailable", "reason": str(refusal)}
+        else:
+            row = _checked(call, device)
+    return {**row, "seconds": round(time.monotonic() - began, 3)}
+
+
+def _checked(call: Call, device: Any) -> Row:
+    qkv, options = tensors(call, device)
     made = functools.partial(function_of(call), *qkv, **options)
     row: Row = {"status": "ok"}
     try:
@@ -109,7 +126,7 @@ def check(call: Call, device: Any) -> Row:
             row |= {"status": "wrong"} if row["reason"] else {"status": "fell_back", "reason": str(refusal)}
     except (TypeError, ValueError) as error:  # Unsupported among them
         row = {"status": "refused", "reason": str(error)}
-    return {**row, "seconds": round(time.monotonic() - began, 3)}
+    return row
 
 
 def check_calls(calls: Sequence[tuple[int, Call]], send: Connection) -> None:
@@ -190,6 +207,16 @@ def at_once(run: Run, sets: Sequence[QKV], right: Sequence[torch.Tensor], contex
     return sum(map(int, wrong))
 
 
+def in_two_slices(run: Run, sets: Sequence[QKV]) -> int:
+    """How many calls in two slices of the card at a time differ from the same call alone there. Raises: Unsupported."""
+    with sliced(STRESSED_SMS[0]) as one, sliced(STRESSED_SMS[1]) as other:
+        streams, right = [torch.cuda.stream(each) for each in (one, other)], []
+        for stream, qkv in zip(streams, sets, strict=True):
+            with stream:
+                right.append(run(qkv))
+        return at_once(run, sets, right, streams)
+
+
 def graph_and_eager(run: Run, sets: Sequence[QKV], right: Sequence[torch.Tensor]) -> int:
     """How many replays of a graph whose inputs change, and eager calls between them, differ from a call alone."""
     given = [x.clone() for x in sets[0]]
@@ -224,14 +251,19 @@ def stress(send: Connection) -> None:
         works = {
             "two_streams": (STREAM_CALLS, functools.partial(at_once, run, sets, right, streams)),
             "graph_and_eager": (REPLAYS, functools.partial(graph_and_eager, run, sets, right)),
+            "two_slices": (STREAM_CALLS, functools.partial(in_two_slices, run, sets)),
         }
         if two_cards:  # while the other one is current
             cards = [sets[0], [x.to("cuda:1") for x in sets[1]]], [right[0], right[1].to("cuda:1")]
             others = [torch.cuda.device(1), torch.cuda.device(0)]
             works["two_devices"] = STREAM_CALLS, functools.partial(at_once, run, *cards, others)
         for what, (count, work) in works.items():
-            began, wrong = time.monotonic(), work()
-            found = {"status": "wrong", "reason": f"{wrong} results differ"} if wrong else {"status": "ok"}
+            began = time.monotonic()
+            try:
+                wrong = work()
+                found = {"status": "wrong", "reason": f"{wrong} results differ"} if wrong else {"status": "ok"}
+            except Unsupported as refusal:
+                found = {"status": "unavailable", "reason": str(refusal)}
             own = {"what": what, "n": count, "seconds": round(time.monotonic() - began, 3), **found}
             send.send(("row", {**call.columns(device_target()), **own}))
 
@@ -240,16 +272,19 @@ def stress(send: Connection) -> None:
 
 
 BODIES = {"op_time": time_op, "op_stress": stress, "op_first": first_calls}  # studies of one process
-SEEDS = {"op_problems": 40, "op_decode": 43, "op_prompts": 43}  # of studies of random calls
+SEEDS = {"op_problems": 40, "op_decode": 43, "op_prompts": 43, "op_slices": 44}  # of studies of random calls
 
 
-def calls_of(study: str, target: str) -> list[Call]:
-    """The calls of a study: those drawn at random, or those whose kernels its process will want."""
+def calls_of(study: str, target: str, sms: Sequence[int] = SLICES) -> list[Call]:
+    """The calls of a study: those drawn at random, or those whose kernels its process will want; `sms` of slices."""
     seed, long = SEEDS.get(study, 0), CALLS // 2
     if study == "op_problems":
-        return [*drawn(seed, CALLS - long, target, 110), *drawn(seed, long, target, 110, long_call)]
+        return [*drawn(seed, CALLS - long, target, 110), *drawn(seed, long, target, 110, op_calls.long_call)]
+    if study == "op_slices":
+        return drawn(seed, CALLS, target, 110, functools.partial(op_calls.sliced_call, sms=sms))
     if study in SEEDS:
-        return drawn(seed, CALLS, target, 90, decode_call if study == "op_decode" else prompt_call)
+        draw = op_calls.decode_call if study == "op_decode" else op_calls.prompt_call
+        return drawn(seed, CALLS, target, 90, draw)
     return {"op_time": [*map(Call, TIMED)], "op_stress": [*STRESSED]}.get(study, [])
 
 
@@ -276,12 +311,13 @@ def check_problems(run: StudyRun, workers: Sequence[Worker], target: str, calls:
             "seed": SEEDS[run.study.name], "call": index, "function": FUNCTIONS[call.problem.family], "base": call.base,
             "scale": call.softmax_scale, "inputs": call.inputs, "called": call.called,
             "largest_position": (call.reach if "positions" in call.mode else call.places) - 1, "lengths": call.lengths,
+            "sms": call.sms or None,
         }  # fmt: skip
         run.append("op_problems", [{**call.columns(target), **own, **row}])
 
 
-def measure_op(writer: Writer, studies: Sequence[str], new_run: bool) -> bool:
-    """Bring studies to their ends; whether every row is as it should be.
+def measure_op(writer: Writer, studies: Sequence[str], new_run: bool, sms: Sequence[int] = SLICES) -> bool:
+    """Bring studies to their ends; whether every row is as it should be. `sms` are those of slices.
 
     Raises: MeasureError, DataError.
     """
@@ -297,7 +333,7 @@ def measure_op(writer: Writer, studies: Sequence[str], new_run: bool) -> bool:
             if run.complete and len(run.rows(table)) < wanted:  # it is of other code, or of fewer calls
                 run = StudyRun(study, writer, True)
             if not run.complete:
-                calls = calls_of(name, target)
+                calls = calls_of(name, target, sms)
                 compile_each(_compile, list({call.served(target)[1]: call for call in calls}.values()))
                 if body:
                     run.append(table, [row for _, row in workers[0].ask(body)])
@@ -309,13 +345,17 @@ def measure_op(writer: Writer, studies: Sequence[str], new_run: bool) -> bool:
             rows = run.rows(table)
             counts = collections.Counter(row["status"] for row in rows)
             print(f"[op] {name}: {', '.join(f'{n} {status}' for status, n in counts.items())}; {run.folder}")
-            bad += [row for row in rows if row["status"] != "ok"]
+            bad += [row for row in rows if row["status"] not in ("ok", "unavailable")]
     for row in bad[:40]:
         print(f"[op]   {row['status'].upper()}: call {row.get('call')}: {row['reason']}")
     return not bad
 
 
 def main(arguments: list[str] | None = None) -> int:
-    chosen = cards.parser("op", __doc__, "measure again what is complete").parse_args(arguments)
+    parser = cards.parser("op", __doc__, "measure again what is complete")
+    parser.add_argument("--sms", type=int, nargs="+", metavar="N", help="only random calls in slices of so many SMs")
+    chosen = parser.parse_args(arguments)
     with at_card(chosen.gpu) as writer:
+        if chosen.sms:
+            return 0 if measure_op(writer, ("op_slices",), True, chosen.sms) else 1
         return 0 if measure_op(writer, OP, chosen.new_run) else 1

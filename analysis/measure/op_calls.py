@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +17,11 @@ from kernels.constants import FREQUENCY_BASE
 from kernels.flash.chunks.plan import LEAST_RATIO
 from kernels.flash.decode.choose import MOST_DIMS, MOST_QUERIES
 from kernels.flash.prompts.float32_plan import LEAST_ROWS
+from kernels.limits import Share
 from kernels.runtime import classes
 from kernels.runtime.arguments import Asked
 from kernels.runtime.arguments import Tensors as Beside
+from kernels.runtime.gpu import PORTABLE_CLUSTER
 from kernels.runtime.torch_path import attend
 from kernels.version import Kernel
 
@@ -38,6 +41,8 @@ INPUTS = ("uniform", "sharp", "large")
 DTYPES = ("float32", "float16", "bfloat16")
 HDIMS = (4, 8, 12, 16, 24, 32, 36, 48, 64, 80, 96, 112, 128, 160, 192, 256, 320, 512, 576, 1024, 2048, 4096)
 MODEL_HDIMS = (64, 96, 128)
+SLICED_HDIMS = (*HDIMS, 8192, 12_288)  # the largest in clusters of 16 blocks, where the card takes them
+SLICES = (*range(8, 129, 8), 0)  # SMs
 DECODE_HDIMS = tuple(hdim for hdim in HDIMS if hdim % 8 == 0 and hdim <= MOST_DIMS)
 PROMPT_HDIMS = (64, 64, 80, 96, 128, 128, 192, 256)
 MOST_POSITIONS = 2**20
@@ -67,6 +72,7 @@ class Call:
     seed: int = 0
     called: str = "eager"
     lengths: bool = False  # of keys, by sequence
+    sms: int = 0  # of the slice of the card that it is launched to; 0: the whole card
 
     @property
     def places(self) -> int:
@@ -82,8 +88,9 @@ class Call:
         unmapped = self.layout == "expanded" and self.problem.kv_heads > 1 and self.problem.dtype != "float32"
         lengths = self.lengths or unmapped  # either takes the kernel on mma.sync
         given = self.interleaved, "tables" in self.mode, "positions" in self.mode, lengths
+        share = Share(self.sms, PORTABLE_CLUSTER) if self.sms else Share()
         try:
-            return classes.Call(self.problem, *given).served(target)
+            return classes.Call(self.problem, *given).served(target, share)
         except Unsupported:
             return classes.V8[self.problem.family], ()
 
@@ -203,6 +210,12 @@ def prompt_call(dice: random.Random) -> Call | None:
     """A prompt in half precision, or None where it would take long."""
     call = random_call(dice, PROMPT_HDIMS)
     return _varied(dice, call, 0.2, DTYPES[1:]) if call and call.problem.seq_q > MOST_QUERIES else None
+
+
+def sliced_call(dice: random.Random, sms: Sequence[int] = SLICES) -> Call | None:
+    """A call of any kind in a slice of the card of one of so many SMs, or None where it would take long."""
+    call = dice.choice((long_call, decode_call, prompt_call, *(2 * (partial(random_call, hdims=SLICED_HDIMS),))))(dice)
+    return call and dataclasses.replace(call, sms=dice.choice(sms))
 
 
 def drawn(seed: int, count: int, target: str, most_kernels: int, draw: Draw = random_call) -> list[Call]:

@@ -319,7 +319,8 @@ def _studies() -> Iterator[Study]:
 
 
 STUDIES = {study.name: study for study in _studies()}
-OP = ("op_problems", "op_time", "op_decode", "op_prompts", "op_stress", "op_first")  # what `python -m analysis op` runs
+# What `python -m analysis op` runs.
+OP = ("op_problems", "op_time", "op_decode", "op_prompts", "op_slices", "op_stress", "op_first")
 OTHER_RUNS = ("sanitizers", "counters", *OP)  # what else stands in run.json
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kernels import Problem, Unsupported
+from kernels.limits import Share
 from kernels.runtime.classes import Call
 
 from ..evidence import Estimate, Evidence
@@ -51,7 +52,7 @@ def flops_left(problem: Problem) -> float:
 def served(e: Evidence, problem: Problem) -> str:
     """Whose kernels the op runs for a call of this shape on the card; V8 where it leaves it to PyTorch."""
     try:
-        return Call(problem).served(e.target, e.gpu["sms"])[0]
+        return Call(problem).served(e.target, Share(e.gpu["sms"]))[0]
     except Unsupported:
         return V8
 

@@ -7,7 +7,7 @@ or in chunks, decode, `generate`, growing and static caches. All else it refuses
 types of RoPE; padding, windows, packed sequences, dropout. Each row of `INTERLEAVED` was tried with transformers 5.24.
 
 Caches of a fused model hold keys that are not rotated. Each call waits for the GPU, to read positions and mask; there
-torch.compile breaks its graph, and without a cache transformers hands it the mask of packed sequences, which is refused.
+torch.compile breaks its graph, and without a cache transformers hands it a mask of packed sequences, which is refused.
 Angles are float32, those of transformers of the model's dtype. So in bfloat16 the logits are further from those of
 SDPA's backends than these are from one another, and nearer to those of float32.
 """

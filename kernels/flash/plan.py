@@ -10,13 +10,13 @@ import numpy as np
 
 from ..checking.reference import alibi_slopes
 from ..constants import FREQUENCY_BASE, MUST_BE, require
-from ..limits import EMULATED_TARGET
+from ..limits import EMULATED_TARGET, Share
 from ..rope.v8 import rates_of_turning
 from ..tensor_map import MAP_BYTES, TensorMap
 from ..version import Buffer, Launch, Plan, Problem
 from .schedule import Shape
 
-H100_SMS = 132  # of plans, which are the same on every machine
+WHOLE = Share()  # of plans, which are the same on every machine
 NAMES = ("q", "k", "v", "out")  # of a launch's first arguments
 
 
@@ -25,7 +25,7 @@ class Request:
     """A problem and how it is asked: what the choice of a kernel depends on.
 
     `scale` multiplies scores, as in softmax(scale q k). embedding: see `embed`. by_length: sequences have lengths of
-    their own, up to seq_k. target and sms: of the card.
+    their own, up to seq_k. target and share: of the card.
     """
 
     problem: Problem
@@ -34,7 +34,11 @@ class Request:
     half_split: bool
     by_length: bool
     target: str
-    sms: int = H100_SMS
+    share: Share = WHOLE
+
+    @property
+    def sms(self) -> int:
+        return self.share.sms
 
     @property
     def rows(self) -> int:
@@ -64,7 +68,7 @@ def request_of(
     half_split: bool = False,
     given: tuple[bool, bool, bool] = (False, False, False),
     scale: float | None = None,
-    sms: int = H100_SMS,
+    share: Share = WHOLE,
 ) -> Request:
     """`given`: whether the call has tables, positions, and lengths. `scale` is the usual one by default."""
     tables, positions, lengths = given
@@ -72,7 +76,7 @@ def request_of(
     if problem.family == "alibi" or not problem.rotary_dim:
         embedding = "alibi" if problem.family == "alibi" else "none"
     scale = problem.softmax_scale if scale is None else scale
-    return Request(problem, scale, embedding, half_split and problem.rotary_dim > 0, lengths, target, sms)
+    return Request(problem, scale, embedding, half_split and problem.rotary_dim > 0, lengths, target, share)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def flash_plan(
     positions: np.ndarray | None = None,
     lengths: np.ndarray | None = None,
     capacity: int | None = None,
-    sms: int = H100_SMS,
+    sms: int = WHOLE.sms,
     **fields: Any,
 ) -> Plan:
     """Plan a problem by the kernel that `choose` takes. Raises: Unsupported.
@@ -128,7 +132,7 @@ def flash_plan(
     tensors = {"positions": (positions, "int32"), "lengths": (lengths, "int32")}
     tensors |= {"cos": (tables and tables[0], "float32"), "sin": (tables and tables[1], "float32")}
     asked = tables is not None, positions is not None, lengths is not None
-    call = choose(request_of(problem, target, half_split, asked, sms=sms))
+    call = choose(request_of(problem, target, half_split, asked, share=Share(sms)))
     call = replace(call, shape=replace(call.shape, **fields))
     buffers = inputs_of(problem, call.shape, capacity or problem.seq_k, tensors)
     buffers |= call.workspace(buffers)

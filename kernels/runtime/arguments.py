@@ -47,7 +47,8 @@ class Asked(NamedTuple):
 class Settled(NamedTuple):
     """What is checked once for all calls of a signature: what they ask but for seq_k and q_offset, which may grow.
 
-    `by_place`: whether it matters where queries stand. `launches` is for whoever launches to remember their plans in.
+    `by_place`: whether it matters where queries stand. `launches` is for whoever launches to remember their plans in,
+    as `streams.plans` has them.
     """
 
     family: str
@@ -58,7 +59,7 @@ class Settled(NamedTuple):
     scale: float
     by_place: bool
     seq_q: int
-    launches: dict[int, Any]
+    launches: dict[Any, dict[int, Any]]
 
     def at(self, q_offset: int) -> Asked:
         return Asked(*self[:5], q_offset, self.scale)
@@ -90,11 +91,11 @@ def ask(
         ValueError: shapes or devices that do not fit, or a number out of its range; with what was given and is allowed.
     """
     if rotary_dim is not None and type(rotary_dim) is not int:
-        rotary_dim = _integer("rotary_dim", rotary_dim)
+        rotary_dim = integer("rotary_dim", rotary_dim)
     if type(base) is not float:
-        base = _number("base", base)
+        base = real("base", base)
     if scale is not None and type(scale) is not float:
-        scale = _number("scale", scale)
+        scale = real("scale", scale)
     if interleaved is not True and interleaved is not False:
         interleaved = flag("interleaved", interleaved)
     if causal is not True and causal is not False:
@@ -154,7 +155,7 @@ def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int
         if q_offset < 0 and not settled.by_place:
             return 0
     elif type(q_offset) is not int:
-        q_offset = _integer("q_offset", q_offset)
+        q_offset = integer("q_offset", q_offset)
     if q_offset < 0:
         shown = "" if given else f", which is seq_k - seq_q = {seq_k} - {seq_q}"
         raise ValueError(f"q_offset is {q_offset}{shown}; it must be 0 or more")
@@ -317,7 +318,7 @@ def flag(name: str, value: Any) -> bool:
     raise TypeError(f"{name} is {value!r}; it must be True or False")
 
 
-def _integer(name: str, value: Any) -> Any:
+def integer(name: str, value: Any) -> Any:
     """An integer of any library, but no tensor, which a launch would have to wait for. Raises: TypeError."""
     if isinstance(value, torch.SymInt):
         return value
@@ -329,7 +330,7 @@ def _integer(name: str, value: Any) -> Any:
     raise TypeError(f"{name} is {value!r}; it must be an integer")
 
 
-def _number(name: str, value: Any) -> float:
+def real(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, torch.SymFloat, torch.SymInt, numbers.Real)):
         raise TypeError(f"{name} is {value!r}; it must be a number")
     try:

@@ -16,6 +16,7 @@ from .compile import assembled, compile_ptx, entry_name, require_block_shared, r
 ALIGNMENT = 256
 DEFAULT_SHARED_LIMIT = 49_152
 PORTABLE_CLUSTER = 8  # blocks, on every GPU that has clusters
+GREEN_SINCE = 12_040  # of the driver
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "uint8", "int32")}
 NAN_BITS = 0xFF  # of a float8, which is kept as its bits
 C_FORMATS = {"uint32": "I", "int32": "i", "cint": "i", "cuint": "I", "float32": "f", "uint64": "Q"}  # of struct
@@ -81,6 +82,22 @@ def multiprocessors(device: int) -> int:
     return _attribute("MULTIPROCESSOR_COUNT", device)
 
 
+def stream_id(stream: int) -> int:
+    """The driver's id of a stream: another stream may have its handle one day, none has its id."""
+    return int(_check(driver.cuStreamGetId(stream)))
+
+
+def green_sms(stream: int) -> int:
+    """The multiprocessors of the green context that a stream is of, or on stream 0 that is current; else 0."""
+    if _check(driver.cuDriverGetVersion()) < GREEN_SINCE:
+        return 0
+    context = _check(driver.cuStreamGetGreenCtx(stream))
+    if not int(context):
+        return 0
+    kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    return int(_check(driver.cuGreenCtxGetDevResource(context, kind)).sm.smCount)
+
+
 def waits_for_launch(ptx: str) -> bool:
     """Whether a kernel itself waits for the launch in front of it, so that it may start early."""
     return "griddepcontrol.wait" in ptx
@@ -100,7 +117,7 @@ def _loaded(ptx: str, device: int) -> Any:
 
 
 def _require_clusters(function: Any, config: Any, cluster: int) -> None:
-    """Raises: Unsupported where not one cluster of that many blocks fits the GPU."""
+    """Raises: Unsupported where not one cluster of that many blocks fits where the configuration launches to."""
     code, fitting = driver.cuOccupancyMaxActiveClusters(function, config)
     if code != driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE and _check((code, fitting)) > 0:
         return
@@ -129,7 +146,7 @@ def static_shared_bytes(function: Any) -> int:
 
 
 def configure(function: Any, launch: Launch, early: bool = False) -> Any:
-    """The driver's configuration of a launch on the current device, on stream 0; the function is told what it needs.
+    """The driver's configuration of a launch to torch's current stream; the function is told what it needs.
 
     early: whether it may start before the launch in front of it is complete, which it waits for itself
 
@@ -147,6 +164,7 @@ def configure(function: Any, launch: Launch, early: bool = False) -> Any:
     config.gridDimX, config.gridDimY, config.gridDimZ = (*launch.grid, 1, 1)[:3]
     config.blockDimX, config.blockDimY, config.blockDimZ = (*launch.block, 1, 1)[:3]
     config.sharedMemBytes = shared_bytes
+    config.hStream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())  # a slice takes smaller clusters
     attributes = []
     if cluster > 1:
         if cluster > PORTABLE_CLUSTER:
@@ -166,7 +184,6 @@ def configure(function: Any, launch: Launch, early: bool = False) -> Any:
     if attributes:
         config.attrs = attributes
     config.numAttrs = len(attributes)
-    config.hStream = 0
     return config
 
 
@@ -175,7 +192,7 @@ def launcher(function: Any, config: Any, addresses: Sequence[int], cells: Any) -
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
     launch_kernel, current_raw_stream = _launch_entry(), torch._C._cuda_getCurrentRawStream
     device, configuration, handle = torch.cuda.current_device(), config.getPtr(), int(function)
-    parameters, last_stream = ctypes.addressof(pointers), 0
+    parameters, last_stream = ctypes.addressof(pointers), int(config.hStream)
 
     def launch(_alive: Any = (config, pointers, cells)) -> None:
         nonlocal last_stream

@@ -54,5 +54,5 @@ def refuse_capture(needed: str) -> None:
     if capturing():
         raise RuntimeError(
             f"a CUDA graph is being captured, and this call needs {needed} that no call before it has made; "
-            "make one call with the same arguments, on tensors alike, before the capture"
+            "make one call with the same arguments, on tensors and a slice of the card alike, before the capture"
         )

@@ -19,10 +19,11 @@ from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, NUMBERS, requir
 from ..flash.cluster.shape import power_of_two
 from ..flash.decode.choose import MOST_QUERIES
 from ..flash.plan import Request, rates_of, request_of, slopes_of
+from ..limits import Share
 from ..rope.modes import mode
 from ..rope.v8 import rates_of_turning
 from ..version import Launch, Problem, Unsupported
-from . import gpu, resident
+from . import gpu, resident, streams
 from .arguments import MOST_PLACES, NO_TENSORS, Settled, Tensors
 from .decode import DTYPES, Caller, Decoder, workspace
 from .gpu import C_FORMATS
@@ -30,6 +31,7 @@ from .prepared import TENSORS, Prepared, prepared
 from .prompt import Prompter, Prompter32
 from .torch_path import MOST_POSITIONS
 
+_C = torch._C
 PACKAGE = __name__.split(".")[0]
 ANY_KEYS = 0  # of the launches that a signature has: takes any; others are by the keys that they are planned for
 ROW_BYTES = 16  # that a row starts on
@@ -72,8 +74,10 @@ class Planned(NamedTuple):
     interleaved: bool = True
 
 
-def plan_launch(problem: Problem, target: str, sms: int, interleaved: bool, tables: bool, positions: bool) -> Planned:
-    """The launches of `problem` on `target`, such as "sm_90", with `sms` multiprocessors.
+def plan_launch(
+    problem: Problem, target: str, share: Share, interleaved: bool, tables: bool, positions: bool
+) -> Planned:
+    """The launches of `problem` on a share of a card of `target`, such as "sm_90".
 
     Raises: Unsupported where no core takes it.
     """
@@ -87,7 +91,7 @@ def plan_launch(problem: Problem, target: str, sms: int, interleaved: bool, tabl
         embedding, table_type = mode(tables, positions, half_split, problem.rotary_dim)
         table = ("cos", "sin", "pitch", "rows") if tables else ("rates",)
         table += ("positions", "positions.batch") if positions else ()
-    launches = serve(problem, embedding, table, problem.rotary_dim, target, sms, table_type=table_type)
+    launches = serve(problem, embedding, table, problem.rotary_dim, target, share, table_type=table_type)
     shapes = cluster.workspace(problem, launches)
     floats = tuple(math.prod(shapes.get(name, (0,))) for name in WORKSPACE)
     return Planned(tuple((launch, _arguments(launch)) for launch in launches), floats, interleaved=not half_split)
@@ -127,11 +131,13 @@ def launch_on_card(
     tensors: Tensors,
     settled: Settled,
     q_offset: int,
+    share: Share | None = None,
 ) -> torch.Tensor:
     """Attend by a kernel into `out`, no negated view, which shares no memory with others nor itself, and return it.
 
     What the call allocates it leaves to torch's allocator, in the order of the current stream. Tensors that the kernel
-    cannot take where they lie are copied, with one warning for each name.
+    cannot take where they lie are copied, with one warning for each name. `share` is what the current stream launches
+    to, which is asked by default.
 
     Raises: Unsupported where no kernel takes the call; nothing has been launched then.
     """
@@ -141,10 +147,13 @@ def launch_on_card(
         raise Unsupported("capability", q.device.type, "cuda", template)
     if _current_device() != device:
         with torch.cuda.device(device):
-            return launch_on_card(q, k, v, out, tensors, settled, q_offset)
+            return launch_on_card(q, k, v, out, tensors, settled, q_offset, share)
     seq_q, seq_k, rotary_dim = settled.seq_q, k.size(2), settled.rotary_dim
-    found = settled.launches
-    ready = found.get(ANY_KEYS) or found.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled, device)
+    if share is None:
+        found = settled.launches.get(_C._cuda_getCurrentRawStream(device)) or streams.plans(settled.launches, device)
+    else:
+        found = settled.launches.get(share, {})
+    ready = found.get(ANY_KEYS) or found.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled, device, share)
     if isinstance(ready, Unsupported):
         raise Unsupported(*ready.args)
     if seq_k + seq_q + q_offset > MOST_POSITIONS and rotary_dim and tensors is NO_TENSORS:
@@ -232,13 +241,13 @@ def prepare(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled
 
 
 def _prepare(
-    q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int
+    q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int, share: Share | None = None
 ) -> Caller | _Ready | Unsupported:
     """Plan and compile, and remember both, or that no kernel takes it."""
     ready: Caller | _Ready | Unsupported
-    keys = planned_keys(k.shape[2])
+    keys, share = planned_keys(k.shape[2]), share or streams.share_of(device)
     try:
-        request = _request(q, k, tensors, settled, gpu.multiprocessors(device))
+        request = _request(q, k, tensors, settled, share)
         if call := chosen(request):
             ready = CALLERS[call.name](call, q.device, device)
             ready.kept = _kept_others(q, tensors, settled, ready.turns)
@@ -247,11 +256,11 @@ def _prepare(
             ready = _compile(request, q, tensors, settled, device)
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
-    settled.launches[keys] = ready
+    settled.launches.setdefault(share, {})[keys] = ready
     return ready
 
 
-def _request(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, sms: int) -> Request:
+def _request(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, share: Share) -> Request:
     template = "the tensors are {needed}; the kernels take {allowed}"
     require(q.dtype in DTYPES, "dtype", str(q.dtype), "torch.float32", template)
     template = "k and v have {needed:,} keys; the kernels take {allowed:,}"
@@ -262,7 +271,7 @@ def _request(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
         settled.causal, max(seq_k - seq_q, 0),
     )  # fmt: skip
     given = tensors.cos is not None, tensors.positions is not None, tensors.lengths is not None
-    return request_of(problem, gpu.device_target(), not settled.interleaved, given, settled.scale, sms)
+    return request_of(problem, gpu.device_target(), not settled.interleaved, given, settled.scale, share)
 
 
 def require_one_length(request: Request) -> None:
@@ -275,7 +284,7 @@ def _compile(request: Request, q: torch.Tensor, tensors: Tensors, settled: Settl
     problem, target = request.problem, request.target
     require_one_length(request)
     tabled, placed = (bool(settled.rotary_dim) and each is not None for each in (tensors.cos, tensors.positions))
-    planned = plan_launch(problem, target, request.sms, settled.interleaved, tabled, placed)
+    planned = plan_launch(problem, target, request.share, settled.interleaved, tabled, placed)
     behind, constants, launches = itertools.count(len(VALUES)), [], []
     for launch, arguments in planned.launches:
         gpu.require_target(launch, target)

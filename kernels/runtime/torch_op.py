@@ -3,14 +3,20 @@
 It computes by the kernel where this takes the call, else in PyTorch; its backward computes in PyTorch.
 """
 
+import math
+import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
+from ..limits import Share
 from ..version import Unsupported
 from .arguments import NO_TENSORS, Asked, Settled, Tensors, ask, require_strided
-from .tensors import launch_on_card
+from .streams import NO_SUCH_CLUSTER, green_share
+from .tensors import card_of, launch_on_card
 from .torch_path import attend, gradients
 
 NAMESPACE = __name__.split(".")[0]
@@ -31,12 +37,18 @@ def compute(
     q_offset: int,
     fallback: bool,
     out: torch.Tensor | None = None,
+    share: Share | None = None,
 ) -> torch.Tensor:
-    """`out`, or a new output in the layout of q, by the kernel, or in PyTorch with a warning. Raises: Unsupported."""
+    """`out`, or a new output in the layout of q, by the kernel, or in PyTorch with a warning. Raises: Unsupported.
+
+    `share` of the card is by default that of the current stream.
+    """
     out = torch.empty_like(q) if out is None else out
     try:
-        return launch_on_card(q, k, v, out, tensors, settled, q_offset)
+        return launch_on_card(q, k, v, out, tensors, settled, q_offset, share)
     except (Unsupported, RuntimeError) as refusal:
+        if share is None and getattr(refusal, "code", "") == NO_SUCH_CLUSTER:  # a green context is current
+            return compute(q, k, v, tensors, settled, q_offset, fallback, out, green_share(card_of(q)))
         for name, x in (("q", q), ("k", k), ("v", v)):
             require_strided(name, x)
         if not isinstance(refusal, Unsupported):
@@ -62,7 +74,18 @@ def _compute(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> t
     return compute(q, k, v, tensors, *ask(family, q, k, v, tensors, *asked), fallback)
 
 
+def refuse_package(q: torch.Tensor) -> None:
+    """Raise RuntimeError where AOTInductor packages the op for a card: the package ends its process when it runs."""
+    inductor = sys.modules.get("torch._inductor.virtualized")
+    if q.is_cuda and inductor and getattr(inductor.V.graph, "aot_mode", False):
+        raise RuntimeError(
+            f"AOTInductor cannot package {NAMESPACE}'s attention for CUDA: with torch 2.11 the package ended its "
+            "process with signal 11 when it ran; torch.export and torch.compile take it, and packages for the CPU"
+        )
+
+
 def _shape_only(q: torch.Tensor, *_: Any) -> torch.Tensor:
+    refuse_package(q)
     return torch.empty_like(q)
 
 
@@ -83,3 +106,9 @@ _library.impl("attention", _compute, "CompositeExplicitAutograd")
 torch.library.register_fake(f"{NAMESPACE}::attention", _shape_only, lib=_library)
 torch.library.register_autograd(f"{NAMESPACE}::attention", _backward, setup_context=_save, lib=_library)
 attention = getattr(torch.ops, NAMESPACE).attention.default
+
+
+@register_flop_formula(attention.overloadpacket)
+def _flops(q: Sequence[int], k: Sequence[int], *_: Any, **__: Any) -> int:
+    """Those of both products with all keys, as PyTorch counts its own attention: a mask takes none away."""
+    return int(4 * math.prod(q) * k[2])

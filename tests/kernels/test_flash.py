@@ -226,6 +226,26 @@ def test_an_infinity_stays_where_it_is() -> None:
     assert float((made - expected)[..., kept].abs().max()) <= allowed(problem, inputs, expected)
 
 
+@pytest.mark.parametrize("kernel", PLANS)
+def test_bits_do_not_depend_on_the_order_in_which_warps_run(kernel: str) -> None:
+    problem = problem_of(kernel)
+    inputs = drawn(problem)
+    plan = PLANS[kernel](problem, **({"sms": 4} if kernel in ("decode", "chunk") else {}))
+    first, *others = (output(plan, inputs, seed=seed)[0] for seed in (0, 0, 1, 2))
+    assert all(torch.equal(first, other) for other in others)
+
+
+def test_batch_changes_the_splits_and_the_last_bits_alone() -> None:
+    alone, together = (problem_of("decode", batch=batch, kv_heads=4, seq_k=500) for batch in (1, 4))
+    inputs = drawn(together)
+    one = {name: x[:1] for name, x in inputs.items()}
+    plans = [PLANS["decode"](problem, sms=20) for problem in (alone, together)]
+    made, batched = output(plans[0], one)[0], output(plans[1], inputs)[0][:1]
+    assert plans[0].launches[0].grid[0] > plans[1].launches[0].grid[0]
+    right = exact(alone, one)
+    assert all(float((x - right).abs().max()) <= allowed(alone, one, right) for x in (made, batched))
+
+
 # --- what orders ------------------------------------------------------------------------------------
 
 BARRIER, WARP = r"\s*bar(?:rier)?\.(?:cta\.)?sync\b[^;]*;", r"\s*bar\.warp\.sync\b[^;]*;"

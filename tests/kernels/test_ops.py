@@ -297,3 +297,11 @@ def test_a_decoder_has_the_same_logits_with_the_fused_attention() -> None:
         steps = [model(tokens[:, :4], caches)]
         steps += [model(tokens[:, i : i + 1], caches) for i in range(4, 12)]
     torch.testing.assert_close(torch.cat(steps, 1), logits, rtol=0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:kernels computes")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_same_call_has_the_same_bits_where_pytorch_computes(dtype: torch.dtype) -> None:
+    q, k, v = (torch.randn(2, heads, seq, 64).to(dtype) for heads, seq in ((4, 33), (2, 65), (2, 65)))
+    first, again = (rope_attention(q, k, v, causal=True) for _ in range(2))
+    assert torch.equal(first, again)

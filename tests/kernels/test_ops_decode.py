@@ -13,8 +13,9 @@ from test_ops_launch import CELLS, at, use
 from kernels import rope_attention
 from kernels.flash import args
 from kernels.flash.combine import NAMES as COMBINED
+from kernels.limits import Share
 from kernels.runtime import compile as compiler
-from kernels.runtime import gpu
+from kernels.runtime import gpu, streams
 from kernels.runtime.arguments import Asked, Tensors
 from kernels.runtime.gpu import C_FORMATS
 from kernels.runtime.torch_path import attend
@@ -133,7 +134,7 @@ def compute(given: dict[str, Any]) -> None:
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     made = Card()
-    own = (gpu, "multiprocessors", lambda device: 4), (gpu, "configure", unlimited(gpu.configure))
+    own = (streams, "share_of", lambda device: Share(4)), (gpu, "configure", unlimited(gpu.configure))
     use(made, monkeypatch, (compiler, "compile_ptx", made.compile), *own)
     return made
 

@@ -20,7 +20,8 @@ from torch.autograd import forward_ad
 import kernels
 from kernels import Problem, Unsupported, alibi_attention, attention, rope_attention
 from kernels.constants import require
-from kernels.runtime import arguments, cache, gpu, prepared, resident, tensors, torch_op
+from kernels.limits import Share
+from kernels.runtime import arguments, cache, gpu, prepared, resident, streams, tensors, torch_op
 from kernels.runtime import compile as compiler
 from kernels.runtime.arguments import Asked, Tensors
 from kernels.runtime.gpu import C_FORMATS
@@ -157,7 +158,7 @@ def use(made: Any, monkeypatch: pytest.MonkeyPatch, *more: tuple[Any, str, Any])
         (gpu, "load_ptx", made.load),
         (gpu, "static_shared_bytes", lambda function: 0),
         (gpu, "device_target", lambda: "sm_90"),
-        (gpu, "multiprocessors", lambda device: 132),
+        (streams, "share_of", lambda device: Share(132)),
         (gpu, "_launch_entry", lambda: made.launch),
         (torch.cuda, "current_device", lambda: made.device),
         *more,

@@ -1,12 +1,20 @@
 """The ops inside PyTorch: gradients, torch.compile, `out=`, and tensors that record what is done to them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch._inductor.virtualized import V
+from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.library import opcheck
+from torch.utils.flop_counter import FlopCounterMode
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention
 from kernels.runtime import torch_op
@@ -35,6 +43,65 @@ def small(needs: str = "qkv", seq_k: int = 5, dtype: torch.dtype = torch.float64
 def test_gradients_and_theirs_are_the_differences(name: str) -> None:
     assert torch.autograd.gradcheck(CALLS[name], small())
     assert torch.autograd.gradgradcheck(CALLS[name], small())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_flops_are_counted_as_those_of_both_products(name: str) -> None:
+    tensors = small("", dtype=torch.float32)
+    with FlopCounterMode(display=False) as ours:
+        CALLS[name](*tensors)
+    q, k, v = tensors[0], *(x.repeat_interleave(2, 1) for x in tensors[1:])
+    with FlopCounterMode(display=False) as theirs:
+        _ = q @ k.mT @ v
+    assert ours.get_total_flops() == theirs.get_total_flops() > 0
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_distributed_tensor_is_refused_with_advice_that_works(mesh: DeviceMesh) -> None:
+    plain = [x.detach() for x in small(dtype=torch.float32)]
+    right = alibi_attention(*plain)
+    sharded = [distribute_tensor(x, mesh, [Shard(1)]) for x in plain]
+    refusal = r"{} is a DTensor.*call it on {}\.to_local\(\)".format
+    with pytest.raises(TypeError, match=refusal("q", "q")):
+        alibi_attention(*sharded)
+    with pytest.raises(TypeError, match=refusal("v", "v")):
+        alibi_attention(*plain[:2], sharded[2])
+    with pytest.raises(TypeError, match=refusal("out", "out")):
+        alibi_attention(*plain, out=sharded[0])
+    slopes = 2.0 ** -torch.arange(2, 9, 2)
+    assert torch.equal(alibi_attention(*[x.to_local() for x in sharded], slopes=slopes), right)
+
+
+@pytest.mark.parametrize("wanted", ["window", "sliding_window", "sinks", "return_lse", "block_table", "softcap"])
+def test_what_no_kernel_computes_is_refused_by_its_name(wanted: str) -> None:
+    for op in (rope_attention, attention, alibi_attention):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{wanted}'"):
+            op(*small("", dtype=torch.float32), **{wanted: 1})
+
+
+def test_values_of_another_width_and_pages_of_keys_are_refused() -> None:
+    q, k, v = small("", dtype=torch.float32)
+    with pytest.raises(ValueError, match=r"v has shape .*; it must have that of k"):
+        attention(q, k, v[..., :4])
+    pages = torch.zeros(10, 16, 2, 8)
+    with pytest.raises(ValueError, match="k has batch 10 and hdim 8; it must have those of q"):
+        attention(q, pages, pages)
+
+
+@pytest.mark.parametrize("packaged", [True, False])
+def test_package_of_aotinductor_for_a_card_is_refused(packaged: bool) -> None:
+    with FakeTensorMode(), V.set_graph_handler(SimpleNamespace(aot_mode=packaged)):
+        on_cpu, on_card = (torch.empty(1, 2, 3, 8, device=device) for device in ("cpu", "cuda"))
+        assert rope_attention(on_cpu, on_cpu, on_cpu).shape == on_cpu.shape
+        refusal = pytest.raises(RuntimeError, match="AOTInductor cannot package") if packaged else nullcontext()
+        with refusal:
+            assert rope_attention(on_card, on_card, on_card).shape == on_card.shape
 
 
 @pytest.mark.parametrize("needs", ["q", "k", "v", "qv"])

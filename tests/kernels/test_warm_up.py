@@ -2,9 +2,12 @@
 
 import contextlib
 import random
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from test_ops_decode import Card, unlimited
@@ -24,9 +27,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that a made-up card, which computes nothing, has loaded."""
     made = Card()
     monkeypatch.setattr(made, "launch", lambda *_: 0)
-    own = (gpu, "multiprocessors", lambda device: 132), (gpu, "configure", unlimited(gpu.configure))
+    own = (gpu, "configure", unlimited(gpu.configure))
     on_card = (torch.cuda, "device", contextlib.nullcontext), (gpu, "encode_map", lambda *_: bytes(MAP_BYTES))
-    use(made, monkeypatch, (compiler, "compile_ptx", made.compile), *own, *on_card)
+    use(made, monkeypatch, (compiler, "compile_ptx", made.compile), own, *on_card)
     return made.names
 
 
@@ -76,6 +79,42 @@ def test_other_processes_compile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.delattr(compiler, "_numba_ptx")  # with which this one would
     assert warm_up(2, 2, 64, dtype=torch.float16, target="sm_90") == 2
     assert len(list(tmp_path.glob("*/*.cubin"))) == 2
+
+
+def test_sizes_of_numpy_and_single_ones_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: True)
+    sizes = {"rotary_dim": np.int64(64), "seq_q": np.int64(100), "batch": np.array([1, 2]), "base": np.float32(1e4)}
+    count = warm_up(np.int64(8), np.int32(2), np.int64(128), **sizes, causal=np.bool_(True), target="sm_90")
+    assert count == warm_up(8, 2, 128, rotary_dim=64, seq_q=[100], batch=(1, 2), causal=True, target="sm_90") > 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"op": partial(rope_attention, causal=True)}, "op is functools.partial.*; it must be rope_attention, "),
+        ({"hdim": 64.0}, r"hdim is 64\.0; it must be an integer"),
+        ({"heads": "8"}, "heads is '8'; it must be an integer"),
+        ({"seq_q": "many"}, "seq_q is 'm'; it must be an integer"),
+        ({"batch": torch.tensor([1])}, "batch is tensor.*; it must be an integer"),
+        ({"causal": 2}, "causal is 2; it must be True or False"),
+        ({"base": "10000"}, "base is '10000'; it must be a number"),
+        ({"base": 0.5}, r"base is 0\.5; it must be 1 or more"),
+        ({"heads": 0}, "heads is 0"),
+        ({"target": "hopper"}, "target is 'hopper'; allowed: sm_75"),
+        ({"target": None, "device": "cpu"}, "device is cpu; it must be a CUDA device"),
+    ],
+)
+def test_wrong_argument_of_warm_up_is_named_with_what_is_allowed(changed: dict[str, Any], message: str) -> None:
+    given = {"heads": 8, "kv_heads": 2, "hdim": 64, "target": "sm_90"} | changed
+    with pytest.raises((TypeError, ValueError), match=message):
+        warm_up(**given)
+
+
+def test_python_without_an_executable_compiles_in_its_own_process(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(cache, "FOLDER", tmp_path)
+    monkeypatch.setattr(classes, "FEW", 0)
+    monkeypatch.setattr(sys, "executable", None)
+    assert warm_up(2, 2, 64, dtype=torch.float16, target="sm_90") == 2
 
 
 def test_a_model_that_no_kernel_takes_is_refused() -> None:

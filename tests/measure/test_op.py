@@ -1,9 +1,10 @@
 """The study of the op: every rule finds what it is for, no call is lost, and a right op passes."""
 
+import contextlib
 import json
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 
 from analysis.evidence.current import today
 from analysis.measure import op, op_calls, run
-from analysis.measure.op_calls import Call, Given, drawn, expected, judge, tensors
+from analysis.measure.op_calls import DTYPES, Call, Given, drawn, expected, judge, tensors
 from analysis.measure.workers import Hang, MeasureError, Worker
 from analysis.record import rows
 from analysis.record.problems import problem_of
@@ -145,6 +146,38 @@ def test_a_call_is_right_fell_back_refused_or_wrong(monkeypatch: pytest.MonkeyPa
         ("wrong", "error"),
     ]  # fmt: skip
     assert outcomes[0]["ratio"] <= 4 < outcomes[3]["ratio"] and "ratio" not in outcomes[2]
+
+
+def test_sliced_calls_are_made_and_captured_on_the_stream_of_their_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[Any] = []
+
+    @contextlib.contextmanager
+    def within(what: Any) -> Iterator[Any]:
+        if what == 136:
+            raise Unsupported("capability", what, 132, "a slice of {needed} SMs; this card has {allowed}")
+        entered.append(what)
+        yield f"stream of {what}"
+        entered.append("left")
+
+    captured: list[Any] = []
+    monkeypatch.setattr(op, "sliced", within)
+    monkeypatch.setattr(op, "replayed", lambda call, run: captured.append(list(entered)) or run())
+    monkeypatch.setattr(torch.cuda, "stream", within)
+    assert op.check(replace(SHARP, sms=48), "cpu")["status"] == "fell_back"
+    assert entered == [48, "stream of 48", "left", "left"]
+    op.check(replace(SHARP, sms=24, called="graph"), "cpu")
+    assert captured == [[48, "stream of 48", "left", "left", 24, "stream of 24"]]
+    row = op.check(replace(SHARP, sms=136), "cpu")
+    assert (row["status"], row["reason"]) == ("unavailable", "a slice of 136 SMs; this card has 132")
+
+
+def test_sliced_calls_meet_every_slice_kind_and_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(op, "CALLS", 300)
+    calls = op.calls_of("op_slices", "sm_90")
+    assert {call.sms for call in calls} == set(op_calls.SLICES)
+    assert {call.called for call in calls} == {"eager", "graph"} and {call.problem.dtype for call in calls} == {*DTYPES}
+    assert max(call.problem.hdim for call in calls) == 12_288
+    assert {call.sms for call in op.calls_of("op_slices", "sm_90", (24, 8))} == {24, 8}
 
 
 def test_every_call_gets_a_row_and_a_stopped_run_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def test_timing_fails_where_a_probe_runs_outside_the_slice(monkeypatch: pytest.M
         with slices.within(SLICE, capture):
             assert seen == ["launched", "launched", "in a graph"]
         return
-    with pytest.raises(MeasureError, match=f"48 SMs was asked for; a probe {misplaced} reaches 132"):
-        with slices.within(SLICE, capture):
-            pass
+    refused = pytest.raises(MeasureError, match=f"48 SMs was asked for; a probe {misplaced} reaches 132")
+    with refused, slices.within(SLICE, capture):
+        pass
 
 
 @pytest.mark.parametrize("most", [3, 5, 6, 8])

@@ -94,9 +94,9 @@ def pays(call: Chunk) -> bool:
     problem, (splits, _) = call.of.problem, call.splits(call.of.problem.seq_k)
     if splits < LEAST_SPLITS or problem.seq_k < max(LEAST_CHUNK_KEYS, LEAST_RATIO * problem.seq_q):
         return False
-    if call.of.target != "sm_90" or not takes(problem, call.of.sms):
+    if call.of.target != "sm_90" or not takes(problem, call.of.share):
         return True
-    return call.cycles < fastest(problem, problem.rotary_dim, call.of.sms)[1]
+    return call.cycles < fastest(problem, problem.rotary_dim, call.of.share)[1]
 
 
 def chosen_chunk(request: Request) -> Chunk | None:

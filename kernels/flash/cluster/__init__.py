@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...limits import CLUSTERS_SINCE, EMULATED_TARGET, capability
+from ...limits import CLUSTERS_SINCE, EMULATED_TARGET, Share, capability
 from ...planning import attention_buffers
 from ...version import Buffer, Launch, Plan, Problem, Unsupported
 from ..combine import launch_combine, shapes
@@ -18,7 +18,7 @@ from .embedding import PLAIN, Embedding, require_problem
 from .launch import Call, strides
 from .mma.core import attend as attend_by_warps
 from .portable.core import attend as attend_anywhere
-from .shape import SMS
+from .shape import WHOLE
 from .wgmma.choose import fastest, takes
 from .wgmma.core import attend as attend_by_warpgroups
 
@@ -27,19 +27,21 @@ __all__ = ["PLAIN", "Call", "Embedding", "attend", "embed_rows", "hybrid", "plan
 WARPGROUPS_ON = (9, 0)  # the compute capability
 
 
-def attend(problem: Problem, *arguments: Any, target: str = EMULATED_TARGET, sms: int = SMS, **options: Any) -> Launch:
-    """The launch that attends to a problem on the core that is made for it and for the target, a card with `sms` SMs.
+def attend(
+    problem: Problem, *arguments: Any, target: str = EMULATED_TARGET, share: Share = WHOLE, **options: Any
+) -> Launch:
+    """The launch that attends to a problem on the core that is made for it, for the target and for a share of a card.
 
     Arguments and options are those of `wgmma.attend`. Where clusters do not hold a problem, the portable core does.
 
     Raises: Unsupported for more blocks than a grid has.
     """
     cc = capability(target)
-    if cc == WARPGROUPS_ON and takes(problem, sms):
-        return attend_by_warpgroups(problem, *arguments, sms=sms, **options)
+    if cc == WARPGROUPS_ON and takes(problem, share):
+        return attend_by_warpgroups(problem, *arguments, share=share, **options)
     if cc >= CLUSTERS_SINCE:
         try:
-            return attend_by_warps(problem, *arguments, target=target, sms=sms, **options)
+            return attend_by_warps(problem, *arguments, target=target, share=share, **options)
         except Unsupported as refusal:
             if refusal.kind not in ("shared_memory", "grid"):
                 raise
@@ -78,12 +80,12 @@ def combined(problem: Problem, *launches: Launch) -> tuple[Launch, ...]:
 
 
 def serve(
-    problem: Problem, embedding: Embedding, table: Any, dims: int, target: str, sms: int, **options: Any
+    problem: Problem, embedding: Embedding, table: Any, dims: int, target: str, share: Share, **options: Any
 ) -> tuple[Launch, ...]:
     """The launches that are fastest by the rule: those of `hybrid` or that of `attend`. Raises: Unsupported."""
-    how, on = (problem, embedding, table, dims), {"target": target, "sms": sms, **options}
-    may = capability(target) == WARPGROUPS_ON and embedding.keys and takes(problem, sms)
-    before = may and fastest(problem, dims, sms)[0]
+    how, on = (problem, embedding, table, dims), {"target": target, "share": share, **options}
+    may = capability(target) == WARPGROUPS_ON and embedding.keys and takes(problem, share)
+    before = may and fastest(problem, dims, share)[0]
     return combined(problem, *(hybrid(*how, **on) if before else (attend(*how, **on),)))
 
 

@@ -2,18 +2,22 @@
 
 from typing import Any, ClassVar
 
+from ...limits import Share
+
 GROUP = 32  # dims of a group: a cache line of 128 bytes
 COPIERS = GROUP // 4  # threads that copy one row of a group
 BARRIER = 2  # floats of an mbarrier
 MAX_CLUSTER = 16
 MAX_THREADS, SM_THREADS = 1024, 2048  # of a block, and of all blocks on an SM
-SMS = 132  # of an H100 or H200: of plans, which are the same on every machine
+WHOLE = Share()  # an H100 or H200: of plans, which are the same on every machine
 RESIDENT = {1: 132, 2: 132, 4: 120, 8: 120, 16: 112}  # blocks in clusters of a size that it holds, one to an SM
 
 
-def resident(cluster: int, sms: int) -> int:
-    """Blocks, in whole clusters of a size, that a card with `sms` SMs holds, one to an SM; in proportion to an H200."""
-    return RESIDENT[cluster] * sms // SMS // cluster * cluster
+def resident(cluster: int, share: Share) -> int:
+    """Blocks, in whole clusters of a size, that a share of a card holds, one to an SM; in proportion to an H200."""
+    if cluster > share.cluster:
+        return 0
+    return RESIDENT[cluster] * share.sms // WHOLE.sms // cluster * cluster
 
 
 def power_of_two(number: int) -> int:

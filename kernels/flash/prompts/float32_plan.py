@@ -102,7 +102,7 @@ def chosen32(request: Request) -> Prompt32 | None:
     fits = not request.by_length and request.scale > 0 and p.batch * p.heads * p.seq_q <= MOST_ROWS
     if not fits or min(p.seq_q, p.seq_k) < LEAST_ROWS:
         return None
-    pays = not takes(p, request.sms) or call.cycles < fastest(p, p.rotary_dim, request.sms)[1]
+    pays = not takes(p, request.share) or call.cycles < fastest(p, p.rotary_dim, request.share)[1]
     return call if pays else None
 
 

@@ -1,16 +1,18 @@
 """Which shape of the mma core serves a problem."""
 
 from ....constants import require
-from ....limits import EMULATED_TARGET, limits_of
+from ....limits import EMULATED_TARGET, Share, limits_of
 from ....planning import require_shared
 from ....version import Problem
-from ..shape import GROUP, SMS, power_of_two, resident, width_of
+from ..shape import GROUP, WHOLE, power_of_two, resident, width_of
 from .shape import STEP, Shape
 
 MANY = 8192  # elements of a slice of Q and K that are embedded
 
 
-def choose(problem: Problem, embedded_dim: int | None = None, target: str = EMULATED_TARGET, sms: int = SMS) -> Shape:
+def choose(
+    problem: Problem, embedded_dim: int | None = None, target: str = EMULATED_TARGET, share: Share = WHOLE
+) -> Shape:
     """The shape for a problem with `embedded_dim` embedded dims (None: all that rotate), fitted to timings on an H200.
 
     Few heads: slices as narrow as a cluster of 8 makes them (of 16 where every cluster gets a GPC to itself), and tiles
@@ -26,7 +28,7 @@ def choose(problem: Problem, embedded_dim: int | None = None, target: str = EMUL
     heads = problem.batch * problem.heads
     keys = min(max(power_of_two(problem.seq_k), 16), 64)
     queries = 16 if problem.seq_q <= 16 else 32
-    widest = min(power_of_two(-(-problem.hdim // GROUP)), limits.cluster)
+    widest = min(power_of_two(-(-problem.hdim // GROUP)), limits.cluster, share.cluster)
     tiles = heads * -(-problem.seq_q // queries)
 
     def shaped(cluster: int, blocks: int = 1) -> Shape:
@@ -39,13 +41,13 @@ def choose(problem: Problem, embedded_dim: int | None = None, target: str = EMUL
             warps_k *= 2
         return Shape(cluster, queries, keys, width, warps_n, warps_k, blocks)
 
-    if tiles * min(widest, 8) > 2 * sms:
+    if tiles * min(widest, 8) > 2 * share.sms:
         for cluster in (1, 2, 4, 8, 16):
             shape = shaped(cluster, 2)
             needed = 2 * (shape.layout.nbytes + limits.reserved_shared_bytes)
             if cluster <= widest and needed <= limits.shared_bytes:
                 return shape
-    cluster = min(widest, 16 if tiles * 16 <= resident(16, sms) else 8)
+    cluster = min(widest, 16 if tiles * 16 <= resident(16, share) else 8)
     if tiles * cluster < 64 and queries == 32:
         queries = 16
     while shaped(cluster).layout.nbytes > limits.block_shared_bytes:

@@ -13,14 +13,14 @@ from ....device.asm import cp_async_wait
 from ....device.cuint import cuint
 from ....device.rows import ROWS
 from ....device.vector import advance, make_float4, st4
-from ....limits import EMULATED_TARGET
+from ....limits import EMULATED_TARGET, Share
 from ....version import Kernel, Launch, Problem
 from ..core import Phases, make_kernel
 from ..embedding import Embedding
 from ..exchange import Exchange, exchange
 from ..launch import Call, launch
 from ..schedule import PARTS, SIZES, Slice
-from ..shape import COPIERS, GROUP, SMS
+from ..shape import COPIERS, GROUP, WHOLE
 from ..softmax import STATE, softmax_of
 from .choose import choose
 from .embed import copier, scaler, tile_embedder
@@ -158,7 +158,7 @@ def attend(
     *what: Any,
     shape: Shape | None = None,
     target: str = EMULATED_TARGET,
-    sms: int = SMS,
+    share: Share = WHOLE,
     **named: Any,
 ) -> Launch:
     """The launch of a `Call`, of which `what` and `named` are fields.
@@ -166,5 +166,5 @@ def attend(
     Raises: Unsupported where the slices of a cluster do not cover all dims, or the tiles do not fit shared memory.
     """
     call = Call(problem, *what, **named)
-    shape = shape or choose(problem, call.embedded_dim, target, sms)
+    shape = shape or choose(problem, call.embedded_dim, target, share)
     return launch(kernel_of(shape, call.embedding, call.table_type), shape, call)

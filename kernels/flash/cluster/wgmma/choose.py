@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from ....constants import OPT_IN_SHARED_LIMIT
 from ....device.wgmma import ROWS
+from ....limits import Share
 from ....version import MOST_BLOCKS, Problem
-from ..shape import GROUP, RESIDENT, SMS, resident, width_of
+from ..shape import GROUP, RESIDENT, WHOLE, resident, width_of
 from .shape import KEYS, MAX_WIDTH, Shape
 
 QUERIES = (8, 16, 24, 32, 40, 48, 64)
@@ -49,14 +50,14 @@ def streams(problem: Problem) -> bool:
     return problem.batch * problem.kv_heads <= MOST_BLOCKS["z"] and (tiles == 1 or part_floats <= MOST_PART_FLOATS)
 
 
-def takes(problem: Problem, sms: int = SMS) -> bool:
-    """Whether tiles of 64 keys pay off, and a card with `sms` SMs has a shape."""
-    return problem.seq_k > KEYS // 2 and any(shapes(problem, sms))
+def takes(problem: Problem, share: Share = WHOLE) -> bool:
+    """Whether tiles of 64 keys pay off, and a share of a card has a shape."""
+    return problem.seq_k > KEYS // 2 and any(shapes(problem, share))
 
 
-def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, sms: int = SMS) -> float:
+def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, share: Share = WHOLE) -> float:
     """Of the launch that attends to the keys in these parts, and of the one that combines them."""
-    width, slots = shape.width, max(resident(shape.cluster, sms) // shape.cluster, 1)
+    width, slots = shape.width, max(resident(shape.cluster, share) // shape.cluster, 1)
     if shape.streams:  # two blocks share an SM, and its time
         width *= -(-problem.hdim // (STREAM_WIDTH * shape.cluster))
     embedded = min(-(-embedded_dim // (GROUP * shape.cluster)) * GROUP, width)
@@ -74,14 +75,14 @@ def cycles(problem: Problem, shape: Shape, splits: int, embedded_dim: int, sms: 
         met = max(keys, waves * (keys + least) / 2 + least / 2)
     total = LAUNCH + waves * PROLOGUE * width + met * tile
     if splits > 1:
-        total += COMBINE + 8 * (splits + 1) * heads * problem.seq_q * problem.hdim / (BYTES * sms)
+        total += COMBINE + 8 * (splits + 1) * heads * problem.seq_q * problem.hdim / (BYTES * share.sms)
     return total * (PAYS if splits > 1 else 1)
 
 
-def shapes(problem: Problem, sms: int) -> Iterator[tuple[Shape, int]]:
+def shapes(problem: Problem, share: Share) -> Iterator[tuple[Shape, int]]:
     """Those that hold the head dim, or stream it, with the parts of the keys that fill one or two waves."""
     tiles, heads = -(-problem.seq_k // KEYS), problem.batch * problem.heads
-    for cluster in (size for size in RESIDENT if resident(size, sms) or size == 1):
+    for cluster in (size for size in RESIDENT if resident(size, share) or size == 1):
         width = width_of(problem.hdim, cluster, ROWS)
         made = [Shape(cluster, queries, width, 1 if width == ROWS else 2) for queries in QUERIES if width <= MAX_WIDTH]
         fitting = [shape for shape in made if shape.layout.nbytes <= OPT_IN_SHARED_LIMIT]
@@ -93,7 +94,7 @@ def shapes(problem: Problem, sms: int) -> Iterator[tuple[Shape, int]]:
                 continue
             clusters, parts = heads * -(-problem.seq_q // queries), set()
             for waves in range(3):
-                most = min(max(waves * resident(cluster, sms) // cluster // clusters, 1), tiles)
+                most = min(max(waves * resident(cluster, share) // cluster // clusters, 1), tiles)
                 parts.add(-(-tiles // -(-tiles // most)))
             for splits in parts:
                 yield replace(shape, splits=splits > 1), splits
@@ -102,21 +103,21 @@ def shapes(problem: Problem, sms: int) -> Iterator[tuple[Shape, int]]:
                 yield Shape(cluster, queries, STREAM_WIDTH, 2, 2, streams=True, splits=tiles > 1), tiles
 
 
-def best(problem: Problem, embedded_dim: int, sms: int = SMS) -> Choice:
-    made = (Choice(*each, cycles(problem, *each, embedded_dim, sms)) for each in shapes(problem, sms))
+def best(problem: Problem, embedded_dim: int, share: Share = WHOLE) -> Choice:
+    made = (Choice(*each, cycles(problem, *each, embedded_dim, share)) for each in shapes(problem, share))
     return min(made, key=lambda choice: choice.cycles)
 
 
-def choose(problem: Problem, embedded_dim: int | None = None, sms: int = SMS) -> tuple[Shape, int]:
+def choose(problem: Problem, embedded_dim: int | None = None, share: Share = WHOLE) -> tuple[Shape, int]:
     """The shape for a problem of which `embedded_dim` dims of a key are embedded (None: all that rotate), and the parts
-    of its keys, on a card with `sms` SMs.
+    of its keys, on a share of a card.
     """
-    return best(problem, problem.rotary_dim if embedded_dim is None else embedded_dim, sms)[:2]
+    return best(problem, problem.rotary_dim if embedded_dim is None else embedded_dim, share)[:2]
 
 
-def fastest(problem: Problem, embedded_dim: int, sms: int = SMS) -> tuple[bool, float]:
+def fastest(problem: Problem, embedded_dim: int, share: Share = WHOLE) -> tuple[bool, float]:
     """Whether a launch before should embed the keys, and the estimated cycles."""
     elements = problem.batch * problem.kv_heads * problem.seq_k * problem.hdim
-    alone = best(problem, embedded_dim, sms).cycles
-    behind = PAYS * (best(problem, 0, sms).cycles + BEFORE + 8 * elements / (BYTES * sms))
+    alone = best(problem, embedded_dim, share).cycles
+    behind = PAYS * (best(problem, 0, share).cycles + BEFORE + 8 * elements / (BYTES * share.sms))
     return behind < alone, min(behind, alone)

@@ -12,13 +12,14 @@ from numba import cuda
 
 from ....device.asm import cp_async_wait
 from ....device.rows import ROWS
+from ....limits import Share
 from ....version import Kernel, Launch, Problem
 from ..core import Phases, make_kernel
 from ..embedding import Embedding
 from ..exchange import Exchange, exchange
 from ..launch import Call, launch
 from ..schedule import PARTS, SIZES
-from ..shape import GROUP, SMS
+from ..shape import GROUP, WHOLE
 from ..softmax import STATE, softmax_of
 from . import phases
 from .choose import choose
@@ -83,7 +84,7 @@ def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, paired: int) 
 
 
 def attend(
-    problem: Problem, *what: Any, shape: Shape | None = None, splits: int = 0, sms: int = SMS, **named: Any
+    problem: Problem, *what: Any, shape: Shape | None = None, splits: int = 0, share: Share = WHOLE, **named: Any
 ) -> Launch:
     """The launch of a `Call`, of which `what` and `named` are fields.
 
@@ -93,7 +94,7 @@ def attend(
     """
     call = Call(problem, *what, **named)
     if shape is None:
-        shape, splits = choose(problem, call.embedded_dim if call.embedding.keys else 0, sms)
+        shape, splits = choose(problem, call.embedded_dim if call.embedding.keys else 0, share)
     if shape.splits:
         call = replace(call, out="part")
     # Where few of many dims rotate, those of one group of each slice, what is compiled for that is shorter.
