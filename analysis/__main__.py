@@ -10,7 +10,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "build": ("book.build", "execute the notebooks and render the book"),
     "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, ..., claims and the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
-    "op": ("measure.op", "check and time the op of kernels/ops.py on the GPU at hand"),
+    "op": ("measure.op", "check and time the op of kernels/op on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
     "sanitize": ("measure.sanitize", "run every version under compute-sanitizer's tools"),
     "claims": ("claims.judge", "give every claim of the documents its verdict"),

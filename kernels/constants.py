@@ -1,10 +1,10 @@
-"""Constants of the log's kernels, and the checks that their planners share."""
+"""Constants of kernels, and the checks and buffers that their planners share."""
 
 from typing import Any
 
 from numba import types
 
-from .version import Refusal, Unsupported
+from .version import Buffer, Problem, Refusal, SharedLayout, Unsupported
 
 THREADS = 256
 BLOCK_K = 64
@@ -33,3 +33,27 @@ def require(condition: bool, kind: Refusal, needed: Any, allowed: Any, template:
     """Raise Unsupported unless `condition` holds."""
     if not condition:
         raise Unsupported(kind, needed, allowed, template)
+
+
+def attention_buffers(problem: Problem, **extra: Buffer) -> dict[str, Buffer]:
+    """Buffers for q, k, v and out of `problem`, and those in `extra`."""
+    return {
+        "q": Buffer(problem.q_shape),
+        "k": Buffer(problem.kv_shape),
+        "v": Buffer(problem.kv_shape),
+        "out": Buffer(problem.q_shape),
+        **extra,
+    }
+
+
+def require_raw_keys(problem: Problem) -> None:
+    """Raise Unsupported for a cache of rotated keys, or for queries before the first key."""
+    require(problem.cache == "none", "cache", problem.cache, "none")
+    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
+
+
+def require_shared(layout: SharedLayout, problem: Problem, limit: int = SHARED_LIMIT) -> None:
+    """Raise Unsupported if a block asks for more than `limit` bytes of shared memory."""
+    whose = "the log's limit" if limit == SHARED_LIMIT else "a block's limit"
+    template = f"hdim {problem.hdim} needs {{needed:,}} B of shared memory, {whose} is {{allowed:,}} B"
+    require(layout.nbytes <= limit, "shared_memory", layout.nbytes, limit, template)

@@ -24,9 +24,9 @@ import yaml
 from .. import figures, findings
 from ..claims import judge
 from ..evidence import Evidence, measured
-from ..measure.studies import STUDIES
 from ..record.files import BUILD, DATA, REFERENCE, ROOT, DataError
 from ..record.runs import summary
+from ..studies import STUDIES
 from . import citing, edition, numbers, pages, saving
 from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL

@@ -20,8 +20,8 @@ from ..evidence import Evidence, measured
 from ..figures.style import Plot
 from ..findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, committed
 from ..findings import load as known_findings
-from ..measure.studies import studies as named
 from ..record.files import REFERENCE, DataError, gpu_folder
+from ..studies import studies as named
 from ..tables.steps import told
 from ..tables.table import Missing, Table, mark, short
 from . import citing, saving

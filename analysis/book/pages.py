@@ -5,6 +5,7 @@ comes from its registration and its plans, what it does from the tables under da
 No page is in the contents: the chapter of all versions, and every name of one, leads there.
 """
 
+import inspect
 import re
 import sys
 from collections.abc import Iterable
@@ -85,10 +86,10 @@ def checked(e: Evidence, version: Version) -> str:
 
 
 def _words(version: Version) -> str:
-    """What the file says of itself, without its title and its source."""
-    document = sys.modules[version.module].__doc__ if version.module in sys.modules else None
-    paragraphs = (document or "").strip().split("\n\n")[1:]
-    told = (" ".join(text.split()) for text in paragraphs if not text.startswith(("Source:", "    ")))
+    """The paragraphs of its file and of its planner, without titles and source."""
+    documents = (inspect.getdoc(each) for each in (sys.modules.get(version.module), version.plan) if each)
+    paragraphs = [text for document in documents for text in (document or "").split("\n\n")[1:]]
+    told = (" ".join(text.split()) for text in paragraphs if not text.startswith(("Source:", "Raises:", "    ")))
     return "\n".join("<p>" + re.sub(r"`+([^`]+)`+", r"<code>\1</code>", escape(text)) + "</p>" for text in told)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from ..evidence import Evidence
 from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
-from ..measure.studies import CONDITIONS, DEVICE, SLICES, THEIR_CLOCK, THEIR_SMS
 from ..record.columns import SCHEMAS
 from ..record.files import Row, gpu_folder, known_gpus, read_records, write_table
+from ..studies import CONDITIONS, DEVICE, SLICES, THEIR_CLOCK, THEIR_SMS
 from . import attention, half, rope, rule, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, Claim, Place, Test
 

@@ -10,7 +10,7 @@ from kernels import Problem
 from kernels.checking.reference import attention, make_inputs
 
 from ..evidence import Estimate, Estimates, Evidence, maximum
-from ..measure.studies import partial_rope
+from ..studies import partial_rope
 
 DRAM, L2 = (f"{unit}__throughput.avg.pct_of_peak_sustained_elapsed" for unit in ("dram", "lts"))
 L1 = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"

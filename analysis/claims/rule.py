@@ -29,7 +29,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..evidence import TIE, Estimate
-from ..measure.studies import MATCHED, THEIR_CLOCK, THEIR_SMS
+from ..studies import MATCHED, THEIR_CLOCK, THEIR_SMS
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
 

@@ -24,11 +24,11 @@ from kernels import VERSIONS, Plan, Problem, Unsupported
 from kernels.version import PROBLEM_COLUMNS
 from kernels.version import version as version_of
 
-from ..measure.studies import AUTHORS_TARGET, CONDITIONS, DEVICE, MATCHED, SLICES, STALL, STALLS, STUDIES
 from ..record import published
 from ..record.files import DataError, gpu_folder, problem_columns
 from ..record.problems import name_of
 from ..record.timers import timer_of
+from ..studies import AUTHORS_TARGET, CONDITIONS, DEVICE, MATCHED, SLICES, STALL, STALLS, STUDIES
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
 from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word

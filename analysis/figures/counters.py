@@ -8,7 +8,7 @@ import pandas as pd
 from kernels import VERSIONS
 
 from ..evidence import Evidence, counters_of
-from ..measure.studies import MAIN, STALLS
+from ..studies import MAIN, STALLS
 from ..tables.table import Missing, family_title, short
 from .style import PALETTE, Plot, canvas, legend
 

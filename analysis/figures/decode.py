@@ -9,8 +9,8 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from ..evidence import Estimate, Evidence, measured
 from ..findings.decode import GRAPH, RAW, STUDY, UNROTATED, step
-from ..measure.studies import FLASHINFER, LONGEST, SWEPT
 from ..models.rivals import right
+from ..studies import FLASHINFER, LONGEST, SWEPT
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas, legend, log_ticks
 

@@ -6,9 +6,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..evidence import Evidence, measured, published_on
-from ..measure.studies import MAIN
 from ..record import published
 from ..record.text import factor
+from ..studies import MAIN
 from .style import PALETTE, Plot, canvas, key, log_ticks
 
 SEPARATE, FULL = "rope_separate", "rope_v8"

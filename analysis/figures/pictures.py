@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ..evidence import Evidence, Source, computed
-from ..measure.studies import MAIN, matched
 from ..models.waves import SEPARATE, V7, held
+from ..studies import MAIN, matched
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas, key
 

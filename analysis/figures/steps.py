@@ -18,10 +18,10 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from kernels import Plan
 
 from ..evidence import COUNTED, computed
-from ..measure.studies import MAIN
 from ..models.moves import Stage, moves, plan_of, work
 from ..record.files import DataError
 from ..record.text import number
+from ..studies import MAIN
 from ..tables.steps import SHOWN, ladder
 from ..tables.table import family_title, short
 from .style import Plot, styled

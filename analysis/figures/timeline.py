@@ -9,7 +9,7 @@ from kernels import VERSIONS, Problem
 from kernels.version import Launch
 
 from ..evidence import Evidence, computed, counters_of, measured
-from ..measure.studies import SOURCE_TIMER
+from ..studies import SOURCE_TIMER
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas, key
 

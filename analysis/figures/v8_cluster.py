@@ -11,7 +11,7 @@ from kernels.flash.cluster import CLUSTERS_SINCE
 from kernels.limits import EMULATED_TARGET, capability
 
 from ..evidence import Evidence, computed
-from ..measure.studies import MAIN
+from ..studies import MAIN
 from .style import PALETTE, Plot, canvas
 
 SHOWN = 4  # slices that are drawn of a head dim

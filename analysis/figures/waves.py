@@ -3,8 +3,8 @@
 import pandas as pd
 
 from ..evidence import Evidence, computed, measured
-from ..measure.studies import AUTHORS_SMS, MAIN, matched
 from ..models.waves import SEPARATE, V7, held, waves
+from ..studies import AUTHORS_SMS, MAIN, matched
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas
 

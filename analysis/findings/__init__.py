@@ -22,9 +22,9 @@ from typing import Any
 from kernels import VERSIONS
 
 from ..evidence import TIE, Comparison, Estimate, Estimates, Evidence, Undecided, every
-from ..measure.studies import STUDIES
 from ..record import published
 from ..record.files import DATA, REFERENCE
+from ..studies import STUDIES
 
 HOLDS, DIFFERS, OPEN, NOT_MEASURED = BADGES = (
     "holds here", "differs here", "cannot tell here", "not measured here",

@@ -4,8 +4,8 @@ from kernels import Problem
 
 from ..claims.rope import DECODING
 from ..evidence import Estimates, Evidence
-from ..measure.studies import FLASHINFER, LONGEST, SWEPT, unrotated
 from ..record import published
+from ..studies import FLASHINFER, LONGEST, SWEPT, unrotated
 from . import Says, checks, faster, finding, not_slower, numbers, of_values, ties, times
 
 STUDY, COLD = "split_keys", "device_cold"  # the other layers of a model have passed through L2 between two steps

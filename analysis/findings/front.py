@@ -5,9 +5,9 @@ from collections import Counter
 from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS, NOT_SUPPORTED
 from ..evidence import Estimate, Estimates, Evidence
-from ..measure.studies import MAIN
 from ..models.rivals import HYBRID
 from ..models.waves import SEPARATE, V7, occupied, windows
+from ..studies import MAIN
 from . import Says, checks, exact, faster, finding, not_faster, numbers, of_values, slower, ties, times
 from .fuse import rule
 from .loads import DIMS, FLOAT4, SCALAR, V5, own

@@ -7,8 +7,8 @@ from kernels import Problem
 from kernels.flash.decode.choose import MOST_QUERIES
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
-from ..measure.studies import FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
 from ..models.rivals import FULL, HYBRID, SEPARATE, Rival, beside_op, right, rivals, served, winners
+from ..studies import FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
 from . import Says, checks, exact, faster, finding, numbers, of_values, times
 from .decode import COLD, MANY, RAW, STUDY, step
 

@@ -3,7 +3,7 @@
 from kernels import VERSIONS, Problem
 
 from ..evidence import Estimates, Evidence, said
-from ..measure.studies import MAIN
+from ..studies import MAIN
 from . import Says, across, checks, faster, finding, not_faster, numbers, of_values, printed, slower, ties, times
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"

@@ -4,7 +4,7 @@ from typing import Any
 
 from ..claims.measures import BUSY, DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured, said, stated
-from ..measure.studies import MAIN
+from ..studies import MAIN
 from . import Says, checks, exact, faster, finding, not_faster, not_slower, numbers, slower, times
 
 SMALL, BOTH = (128, 512, 2048), (512, 2048)  # head dims with four heads of 64 tokens; those of all families

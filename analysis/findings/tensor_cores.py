@@ -3,7 +3,7 @@
 from kernels import Problem
 
 from ..evidence import Estimates, Evidence, said
-from ..measure.studies import PHASES
+from ..studies import PHASES
 from . import Says, checks, faster, finding, numbers, of_values, slower, ties, times
 
 PHASE4, CAUSAL, PHASE6 = "fp16_phase4", "fp16_phase4_causal", "fp16_phase6_iter2"  # CAUSAL has the mask of Phase 6

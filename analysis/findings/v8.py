@@ -6,8 +6,8 @@ from dataclasses import replace
 from kernels import VERSIONS, Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
-from ..measure.studies import MAIN
 from ..models.rivals import BEYOND, HYBRID, SEPARATE, V8, floor, rivals
+from ..studies import MAIN
 from . import Says, checks, exact, faster, finding, not_slower, numbers, of_values, slower, times
 
 LOG_SEPARATE, PLAIN = "rope_separate", Problem("attention", 1, 4, seq_q=64, hdim=MAIN.hdim)

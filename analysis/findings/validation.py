@@ -8,9 +8,9 @@ from kernels import VERSIONS, Problem
 from ..claims.claim import CLAIMS
 from ..claims.measures import forgotten_rope
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured, said, stated
-from ..measure.studies import MAIN
 from ..record import published
 from ..record.files import THEIR_TEST, read_records
+from ..studies import MAIN
 from . import Says, checks, exact, finding, not_slower, numbers, of_values
 
 ONLINE, FIXED, V7 = "attention_online", "attention_online_fixed", "rope_v7"

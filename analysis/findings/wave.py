@@ -1,9 +1,9 @@
 """Add a head, and the winner changes: RoPE's V7."""
 
 from ..evidence import Evidence
-from ..measure.studies import AUTHORS_SMS, MAIN, matched
 from ..models import waves
 from ..models.waves import SEPARATE, V7, held, occupied, step_up, windows
+from ..studies import AUTHORS_SMS, MAIN, matched
 from . import Says, across, checks, faster, finding, not_faster, not_slower, numbers, of_values, printed, slower, times
 
 HDIM, SMALL = MAIN.hdim, (128, 512, 2048)  # of this page; those with four heads of 64 tokens

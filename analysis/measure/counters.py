@@ -35,9 +35,9 @@ from ..errors import DataError, Refused
 from ..evidence.current import Row, current, identity
 from ..record import cards, records
 from ..record.problems import problem_columns, problem_of
+from ..studies import PROFILED, STALL, STALLS, studies
 from .machine import toolkit
 from .run import Writer, at_card, compile_pair, to_compile
-from .studies import PROFILED, STALL, STALLS, studies
 from .workers import compilers
 
 ONCE = (

@@ -11,7 +11,7 @@ import time
 import torch
 
 from kernels import Problem
-from kernels.ops import rope_attention
+from kernels.op import rope_attention
 
 
 def main(problem: Problem) -> None:

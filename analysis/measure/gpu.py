@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 from ..errors import REFUSED
 from ..record import cards, files
+from ..studies import OTHER_RUNS, STUDIES, studies
 from . import preflight
 from .on_gpu import identify
-from .studies import OTHER_RUNS, STUDIES, studies
 from .workers import answer
 
 PARTS = ("measure", "sanitize", "op", "counters", "claims", "build")

@@ -20,9 +20,9 @@ from ..errors import MeasureError
 from ..evidence.current import identity
 from ..record.files import Row, problem_columns
 from ..record.timers import timer_of
+from ..studies import SOURCE_TIMER, Pair
 from . import machine
 from .slices import capped, caps
-from .studies import SOURCE_TIMER, Pair
 from .timing import cold_copies, is_enough, measure, summarise
 
 TIMED_INPUTS = "uniform"

@@ -1,4 +1,4 @@
-"""Check and time the op of kernels/ops.py on the GPU at hand: `python -m analysis op`.
+"""Check and time the op of kernels/op on the GPU at hand: `python -m analysis op`.
 
 Random calls are eager, or a captured graph that is replayed after other calls have evicted what the op caches, on the
 whole card or in slices of it (`--sms 48 24 8` makes these alone). Called again, the command makes the calls of which
@@ -25,19 +25,19 @@ from typing import Any
 
 import torch
 
-from kernels import VERSIONS, Problem, Unsupported, ops
+from kernels import VERSIONS, Problem, Unsupported, op
 from kernels.runtime.compile import CompileError, assembled, compile_ptx
 from kernels.runtime.gpu import Program, device_target
 from kernels.runtime.slices import sliced
 
 from ..record import cards
 from ..record.files import ROOT, problem_columns
+from ..studies import MAIN, OP, Study, partial_rope
 from . import op_calls
 from .machine import warm_up
 from .on_gpu import Row, said
 from .op_calls import DTYPES, FUNCTIONS, SLICES, Call, drawn, judge, tensors
 from .run import StudyRun, Writer, at_card
-from .studies import MAIN, OP, Study, partial_rope
 from .timing import measure, summarise
 from .workers import CORES, Hang, Worker, compilers, tqdm
 
@@ -71,7 +71,7 @@ Run = Callable[[QKV], torch.Tensor]
 
 
 def function_of(call: Call) -> Callable[..., torch.Tensor]:
-    return getattr(ops, FUNCTIONS[call.problem.family])
+    return getattr(op, FUNCTIONS[call.problem.family])
 
 
 def evict(call: Call, device: Any) -> None:

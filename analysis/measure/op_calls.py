@@ -1,4 +1,4 @@
-"""Calls of the op of kernels/ops.py: what can be asked, calls drawn at random, and what their results should be."""
+"""Calls of the op of kernels/op: what can be asked, calls drawn at random, and what their results should be."""
 
 import dataclasses
 import math
@@ -18,11 +18,11 @@ from kernels.flash.chunks.plan import LEAST_RATIO
 from kernels.flash.decode.choose import MOST_DIMS, MOST_QUERIES
 from kernels.flash.prompts.float32_plan import LEAST_ROWS
 from kernels.limits import Share
-from kernels.runtime import classes
-from kernels.runtime.arguments import Asked
-from kernels.runtime.arguments import Tensors as Beside
+from kernels.op import warm
+from kernels.op.arguments import Asked
+from kernels.op.arguments import Tensors as Beside
+from kernels.op.fallback import attend
 from kernels.runtime.gpu import PORTABLE_CLUSTER
-from kernels.runtime.torch_path import attend
 from kernels.version import Kernel
 
 from .on_gpu import Row, row_of
@@ -90,9 +90,9 @@ class Call:
         given = self.interleaved, "tables" in self.mode, "positions" in self.mode, lengths
         share = Share(self.sms, PORTABLE_CLUSTER) if self.sms else Share()
         try:
-            return classes.Call(self.problem, *given).served(target, share)
+            return warm.Call(self.problem, *given).served(target, share)
         except Unsupported:
-            return classes.V8[self.problem.family], ()
+            return warm.V8[self.problem.family], ()
 
     def columns(self, target: str) -> Row:
         own = {name: getattr(self, name) for name in ("interleaved", "mode", "layout")}

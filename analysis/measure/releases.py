@@ -33,8 +33,8 @@ from ..errors import MeasureError
 from ..evidence.current import Row, current, today
 from ..record import files
 from ..record.files import problem_columns, read_records, write_table
+from ..studies import MAIN, own_pairs
 from .static import WORKERS
-from .studies import MAIN, own_pairs
 
 TARGETS = ("sm_86", "sm_89", "sm_90")
 BUILDS = ("default", "rdc", "fast-math", "fast-math rdc")  # by nvcc's options -rdc=true and -use_fast_math

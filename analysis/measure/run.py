@@ -36,11 +36,11 @@ from ..record import cards
 from ..record import runs as record
 from ..record.columns import SCHEMAS, STATUSES
 from ..record.problems import problem_of
+from ..studies import STUDIES, Pair, Study, loads_ahead, studies
 from . import preflight
 from .machine import now
 from .on_gpu import Row, Trial, check_all, identify, in_order, in_shapes, load_all, row_of, said, survey, time_all
 from .slices import applies
-from .studies import STUDIES, Pair, Study, loads_ahead, studies
 from .workers import Sent, Worker, answer, compilers, tqdm
 
 PROCESSES = 5

@@ -39,7 +39,7 @@ from ..evidence.current import Row, current, identity, today
 from ..record import files
 from ..record import rows as measured
 from ..record.files import problem_columns, problem_of, read_records, read_table, write_table
-from .studies import Pair, own_pairs
+from ..studies import Pair, own_pairs
 
 WORKERS = 2
 

@@ -20,8 +20,8 @@ from kernels.runtime.emulator import run
 
 from ..evidence.current import Row, today
 from ..record.files import problem_columns, problem_of
+from ..studies import Pair
 from .static import update
-from .studies import Pair
 
 TOLERANCE, SEED, RAND_MAX = 0.05, 42, 2**31 - 1
 SHAPES = ((4, 64, 512), (4, 64, 2048), (2, 32, 4096), (1, 16, 8192))  # heads, queries, head dim: in this order

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from kernels import Problem
 from kernels.constants import MUST_BE, require
-from kernels.runtime.classes import Call
+from kernels.op.warm import Call
 
 from ..evidence import Evidence
 from ..record.files import REFERENCE, DataError

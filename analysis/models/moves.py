@@ -11,8 +11,8 @@ from kernels.version import Launch, Plan, Version
 
 from ..evidence.current import outdated
 from ..evidence.load import everywhere
-from ..measure.studies import STUDIES
 from ..record.files import COUNTS, DataError
+from ..studies import STUDIES
 
 SEPARATE = {"sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
 SCALAR = "sinusoidal_separate_scalar"

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from kernels import Problem, Unsupported
 from kernels.limits import Share
-from kernels.runtime.classes import Call
+from kernels.op.warm import Call
 
 from ..evidence import Estimate, Evidence
-from ..measure.studies import FUSIONS, STUDIES
+from ..studies import FUSIONS, STUDIES
 
 V8 = "rope_v8"
 FULL, HYBRID, SEPARATE = FUSIONS

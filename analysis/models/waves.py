@@ -11,9 +11,9 @@ from kernels import Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import outdated
-from ..measure.studies import AUTHORS_SMS, MAIN
 from ..record.files import RELEASES, read_table
 from ..record.text import NOTHING
+from ..studies import AUTHORS_SMS, MAIN
 
 V7, SEPARATE = "rope_v7", "rope_separate"
 AUTHORS_TARGET, LOG_BLOCKS = "sm_89", 256  # of the RTX 4000 Ada; of attention, 4 heads of 64 queries

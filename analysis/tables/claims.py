@@ -11,9 +11,9 @@ from ..claims import judge
 from ..claims.claim import CLAIMS, HEADLINE, WRITE_UP, Claim
 from ..claims.rule import FALLS, IN_PART, IN_PROSE, MEANS, VERDICTS, told
 from ..evidence import DECIDED, Evidence
-from ..measure.studies import DEVICE, THEIR_SMS
 from ..record import published
 from ..record.text import number
+from ..studies import DEVICE, THEIR_SMS
 from .table import VERDICT_STYLE, Missing, Table, lines, mark, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..evidence import Evidence, Source, measured, pool
 from ..evidence.current import complete_runs
-from ..measure.studies import OP, STUDIES, TIMERS
 from ..record.runs import summary
 from ..record.text import NOTHING, number
+from ..studies import OP, STUDIES, TIMERS
 from .table import Missing, Table, code
 
 CEILINGS = (  # of gpu.json, with words, unit and digits

@@ -7,10 +7,10 @@ from kernels import VERSIONS, Problem, Version
 from ..evidence import Estimate, Evidence, Known, Study, measured, published_on
 from ..evidence.evidence import home
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
-from ..measure.studies import MAIN, PHASES
 from ..models.rivals import flops_left
 from ..record import published
 from ..record.text import NOTHING, factor, gained
+from ..studies import MAIN, PHASES
 from .table import Table, lines, link, mark, short, small, status, why_none
 
 RIGHT = "right"

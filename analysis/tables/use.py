@@ -17,10 +17,10 @@ from ..evidence import Evidence, Undecided, computed, measured
 from ..findings import fuse
 from ..findings.decode import RAW, STUDY
 from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others
-from ..measure.studies import MAIN
 from ..models.rivals import MEASURED_IN, V8, beside_op, label, rivals, served
 from ..record.files import DATA, read_rows
 from ..record.text import NOTHING, factor, number
+from ..studies import MAIN
 from .table import Missing, Table, lines, mark, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer

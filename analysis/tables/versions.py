@@ -12,12 +12,12 @@ from kernels.checking.check import supports
 from ..claims.rule import compare
 from ..evidence import Evidence, Source, Study, measured, published_on
 from ..evidence.known import WRONG, word
-from ..measure.studies import STUDIES, TIMERS
 from ..models.moves import example
 from ..record import published
 from ..record.files import DATA, read_records
 from ..record.published import main_problems
 from ..record.text import NOTHING, number, span
+from ..studies import STUDIES, TIMERS
 from .table import Table, code, lines, link, mark, small, speedup_cell, stated, status, time_cell
 
 Reason = tuple[str, str, str]

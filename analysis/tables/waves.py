@@ -2,9 +2,9 @@
 less."""
 
 from ..evidence import Evidence, computed
-from ..measure.studies import AUTHORS_SMS, LOG_SHAPES, MAIN, partial_rope
 from ..models.waves import CARDS, LOG_BLOCKS, SEPARATE, V7, Card, ahead, compiled
 from ..record.text import number
+from ..studies import AUTHORS_SMS, LOG_SHAPES, MAIN, partial_rope
 from .table import Table, lines, small
 
 SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], **LOG_SHAPES}.items()]

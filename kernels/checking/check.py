@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .. import VERSIONS
+from ..rates import TABLES_OF
 from ..runtime.emulator import Finding, run
-from ..version import Kernel, Model, Plan, Problem, Unsupported, Version
-from .reference import TABLES_OF, Reference, reference_of
+from ..version import VERSIONS, Kernel, Model, Plan, Problem, Unsupported, Version
+from .reference import Reference, reference_of
 
 OWN = [version for version in VERSIONS.values() if not version.is_peer]
 

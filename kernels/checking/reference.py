@@ -14,17 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..constants import FREQUENCY_BASE, MUST_BE, require
-from ..version import TABLES, Problem
+from ..rates import alibi_slopes, angles, require_table, stored_table
+from ..version import Problem
 
 INPUTS = ("uniform", "sharp")
 ERROR_FACTOR = 4.0
 ROUNDING = 100  # times the allowed error: more than rounding can explain
 FLOAT32_EPS = 2.0**-23
 SHARP_DEVIATION = 2.0  # of q and k; the scores then have a standard deviation of its square, 4
-TABLE_DTYPES = {"float32": torch.float32, "float16": torch.float16, "float8": torch.float8_e4m3fn}
-TABLES_OF = {"sinusoidal": TABLES, "learned": tuple(TABLE_DTYPES)}  # the other families compute their embedding
-LEARNED_DEVIATION, LEARNED_SEED = 0.5, 7
 PIECE_ELEMENTS = 2**23  # of scores, and of embedded queries and keys; 64 MiB each in float64
 DRAWN_AT_ONCE = 2**20
 
@@ -79,13 +76,6 @@ def _uniform(seed: int, start: int, count: int, dtype: torch.dtype) -> np.ndarra
     return out
 
 
-def angles(positions: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """`[positions, dim // 2]`: position * 10000^(-2i / dim), computed in `dtype`."""
-    pair = torch.arange(0, dim, 2, dtype=dtype, device=positions.device)
-    inv_freq = 1.0 / FREQUENCY_BASE ** (pair / dim)
-    return positions.to(dtype)[:, None] * inv_freq
-
-
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rotate the pairs (2i, 2i + 1) of x's first dims; cos and sin are `[seq, rotary_dim // 2]`."""
     rotary_dim = 2 * cos.shape[-1]
@@ -98,48 +88,6 @@ def positions(problem: Problem, device: torch.device) -> tuple[torch.Tensor, tor
     """The positions of the queries and of the keys."""
     query = torch.arange(problem.seq_q, device=device) + problem.q_offset
     return query, torch.arange(problem.seq_k, device=device)
-
-
-def require_table(problem: Problem) -> None:
-    """Raise Unsupported for a table that the family lacks, or one whose first position comes after the first query."""
-    allowed = TABLES_OF.get(problem.family, ("computed",))
-    takes = f"table is {{needed}}; family {problem.family} takes {{allowed}}"
-    require(problem.table in allowed, "table", problem.table, ", ".join(allowed), takes)
-    reaches = problem.table == "computed" or problem.q_offset >= 0
-    require(reaches, "q_offset", problem.q_offset, "0 or more, where a table begins", MUST_BE)
-
-
-def exact_table(problem: Problem) -> torch.Tensor:
-    """float64[positions, hdim]: what is added to a query or a key at each position, before it is rounded for storage.
-
-    Learned values are drawn from a normal distribution with a standard deviation of 0.5; a row does not depend on how
-    many there are.
-    """
-    rows = max(problem.seq_k, problem.q_offset + problem.seq_q)
-    if problem.family == "learned":
-        drawn = np.random.default_rng(LEARNED_SEED).standard_normal((rows, problem.hdim))
-        return torch.from_numpy(LEARNED_DEVIATION * drawn)
-    angle = angles(torch.arange(rows), problem.hdim, torch.float64)
-    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
-
-
-def stored_table(problem: Problem) -> torch.Tensor:
-    """`exact_table` in the dtype of the problem's table; float8 is e4m3. Raises: Unsupported without a table."""
-    require_table(problem)
-    stored = "table is {needed}; what is stored is {allowed}"
-    require(problem.table != "computed", "table", problem.table, ", ".join(TABLE_DTYPES), stored)
-    return exact_table(problem).to(TABLE_DTYPES[problem.table])
-
-
-def alibi_slopes(heads: int) -> np.ndarray:
-    """float64[heads]: 2^(-8 (h + 1) / heads) where heads is a power of two.
-
-    Otherwise the slopes of the next smaller power of two, followed by every other slope of twice that (Press, Smith and
-    Lewis, Train Short, Test Long, 2022).
-    """
-    power = 1 << (heads.bit_length() - 1)
-    slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
-    return np.concatenate((slopes, alibi_slopes(2 * power)[::2][: heads - power])) if power < heads else slopes
 
 
 def alibi_bias(problem: Problem, device: torch.device, dtype: torch.dtype) -> torch.Tensor:

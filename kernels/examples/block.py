@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..ops import rope_attention
+from ..op import rope_attention
 
 BASE = 500_000.0  # the RoPE base of LLaMA 3
 

@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, AttentionMaskInterface, Cache, LlamaConfig, LlamaForCausalLM
 from transformers.masking_utils import causal_mask_function
 
-from ..ops import rope_attention
+from ..op import rope_attention
 
 NAME = "fused_rope"  # of the attention in transformers
 HALVES = "Llama Mistral Mixtral Qwen2 Qwen3 Qwen3Moe Olmo Olmo2 Olmoe Granite Gemma Phi Phi3 StableLm Starcoder2"

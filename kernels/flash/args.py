@@ -24,7 +24,7 @@ Sizes = namedtuple(
     "Sizes", "kv_heads group seq_q seq_k tiles tile_rows split_keys splits q_offset causal scale lengths by_length"
 )
 
-# RoPE or ALiBi. rates: float32[2, pairs, 2], see `decode.plan.rates_of`, zero behind rotary_dim. cos
+# RoPE or ALiBi. rates: float32[2, pairs, 2], see `kernels/rates.py`, zero behind rotary_dim. cos
 # and sin: float32 tables of `rows` positions, `pitch` elements apart. positions: int32, of each place, `batch` elements
 # from one sequence to the next. slopes: float32[batch, heads]. What the kernel's embedding does not use is not read.
 Rotation = namedtuple("Rotation", "rotary_dim rates cos sin pitch rows positions batch slopes")

@@ -1,10 +1,10 @@
 """Which kernels serve a request of the ops."""
 
 from ..version import Unsupported
+from .call import Call, Request
 from .chunks.plan import chosen_chunk
 from .decode.choose import MOST_QUERIES
 from .decode.plan import decode_call
-from .plan import Call, Request
 from .prompts.float32_plan import chosen32
 from .prompts.plan import prompt_call
 

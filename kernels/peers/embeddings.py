@@ -9,7 +9,8 @@ import math
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from ..checking.reference import alibi_bias, positions, require_table, stored_table
+from ..checking.reference import alibi_bias, positions
+from ..rates import require_table, stored_table
 from ..version import Problem
 from .pytorch import Attention, Tables, embedded, once_per_device, peer, sdpa
 

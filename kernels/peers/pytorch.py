@@ -13,8 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from ..checking.reference import angles, positions, rotate
+from ..checking.reference import positions, rotate
 from ..constants import MUST_BE, MUST_EQUAL_HEADS, OPT_IN_SHARED_LIMIT, require
+from ..rates import angles
 from ..version import Buffer, Plan, Problem, register
 
 # Names of SDPBackend; "" lets PyTorch choose. On a GPU the last two take half precision only.

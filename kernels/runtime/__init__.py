@@ -1,1 +1,1 @@
-"""Three consumers of a plan: `compile` and `emulator` run on any machine, `gpu` needs a CUDA GPU."""
+"""Tools below all kernels: `compile` and `emulator` run a plan on any machine, `gpu` on a CUDA GPU."""

@@ -14,8 +14,8 @@ import pytest
 from analysis import findings
 from analysis.evidence import Evidence
 from analysis.findings import BADGES
-from analysis.measure.studies import STUDIES, TIMERS
 from analysis.record.files import BUILD, DATA, MEASURED, REFERENCE, ROOT, known_gpus, read_json
+from analysis.studies import STUDIES, TIMERS
 from analysis.tables.table import page_of
 from tests.cards import REFUSED, write
 from tests.rows import read_records

@@ -15,12 +15,12 @@ from analysis.book.build import NOTEBOOKS
 from analysis.book.notebook import badge, paragraph
 from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured, Study
 from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, checks, faster, numbers, validation
-from analysis.measure.studies import study
 from analysis.models import rivals, waves
 from analysis.record import published
 from analysis.record.files import DATA, REFERENCE, DataError, problem_columns, problem_of, read_rows
 from analysis.record.problems import name_of
 from analysis.record.runs import read
+from analysis.studies import study
 
 SWAPPED, HDIM, ROTARY = ("rope_v7", "rope_v6b"), 512, 128
 

@@ -11,11 +11,11 @@ from IPython.display import Markdown
 from analysis import figures, tables
 from analysis.book import notebook
 from analysis.evidence import Evidence
-from analysis.measure.studies import PHASES
 from analysis.models import moves
 from analysis.record import published
 from analysis.record.files import COUNTS, REFERENCE, problem_of
 from analysis.record.text import gained
+from analysis.studies import PHASES
 from analysis.tables.steps import ladder, study_of
 from analysis.tables.steps import problem_of as shown_at
 from kernels import VERSIONS

@@ -18,7 +18,7 @@ from analysis.tables import versions
 from analysis.tables.table import address, page_of
 from kernels import VERSIONS, Problem
 from kernels.device import reduce
-from kernels.rope import v7_hybrid
+from kernels.log.rope import v7_hybrid
 
 ONE_EACH = ("attention_register_tiling", "sinusoidal_v5", "rope_v7", "fp16_phase4")
 
@@ -75,7 +75,8 @@ def test_every_version_has_a_listing_and_a_diff_to_its_parent() -> None:
 
 def test_an_excerpt_is_the_lines_of_a_kernel_or_an_error() -> None:
     found = sources.excerpt(v7_hybrid, "while dim < hdim:", "dim += 4").splitlines()
-    assert found[0] == "# kernels/rope/v7_hybrid.py" and found[1] == "while dim < hdim:" and found[-1] == "    dim += 4"
+    assert found[0] == "# kernels/log/rope/v7_hybrid.py"
+    assert found[1] == "while dim < hdim:" and found[-1] == "    dim += 4"
     assert "    if dim + 3 >= hdim:" in found and len(found) == 8
     heading, *found = sources.excerpt(reduce.block_max, "if lane_id == 0:", "return").splitlines()
     assert heading == "# kernels/device/reduce.py, reduced" and "        shared[reduction] = value" in found

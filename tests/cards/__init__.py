@@ -11,8 +11,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from analysis.measure.studies import STUDIES
 from analysis.record.files import DATA, REFERENCE, problem_of, read_json, write_json
+from analysis.studies import STUDIES
 from tests.rows import read_records, write_table
 
 TIMES = ("p20_us", "median_us", "p80_us")

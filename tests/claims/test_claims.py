@@ -15,10 +15,10 @@ from analysis.claims.claim import CLAIMS, Claim, Test, effect, headline, speed
 from analysis.claims.rule import HOLDS, REPRODUCED, UNDECIDED, decide
 from analysis.evidence import Estimate, Estimates, Evidence, load, said
 from analysis.evidence.current import today
-from analysis.measure.studies import DEVICE, MATCHED, THEIR_CLOCK, THEIR_SMS, matched
 from analysis.record.columns import SCHEMAS
 from analysis.record.files import DATA, MEASURED, REFERENCE, known_gpus, problem_columns
 from analysis.record.published import by_id
+from analysis.studies import DEVICE, MATCHED, THEIR_CLOCK, THEIR_SMS, matched
 from kernels import VERSIONS
 from tests.evidence.made_up import CEILINGS, PROBLEM, add_run
 from tests.rows import append_rows, read_table, write_table

@@ -11,8 +11,8 @@ from scipy import stats
 from analysis.claims.rule import AGREE
 from analysis.evidence import Evidence, pool
 from analysis.evidence.interval import TIE, Pool, fit, half_width, pool_of
-from analysis.measure.studies import CONDITIONS
 from analysis.record.files import REFERENCE
+from analysis.studies import CONDITIONS
 from tests.evidence.made_up import TWO, add_run, folder
 
 __all__ = ["folder"]

@@ -7,7 +7,7 @@ from numba import cuda
 from kernels.constants import FLOATS
 from kernels.device.angle import sincos, sincospi
 from kernels.flash.cluster.embedding import MOST_POSITIONS
-from kernels.rope.v8 import rates_of_turning
+from kernels.rates import rates_of_turning
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import Memory, execute, parse
 from kernels.version import Kernel

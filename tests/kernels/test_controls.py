@@ -6,11 +6,11 @@ from itertools import product
 import pytest
 import torch
 
-from analysis.measure.studies import study
+from analysis.studies import study
 from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import differences, problems, supports
 from kernels.checking.reference import INPUTS, reference_of
-from kernels.controls import register
+from kernels.log.controls import register
 from kernels.runtime.compile import CompileError, compile_ptx, entry_name, resources
 from kernels.runtime.emulator import run
 from kernels.runtime.emulator.ptx.source import WIDTHS, parse_source

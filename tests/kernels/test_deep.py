@@ -8,10 +8,11 @@ from itertools import product
 
 import pytest
 
-from analysis.measure.studies import study
+from analysis.studies import study
 from kernels import VERSIONS, Plan, Problem, Version
 from kernels.checking.check import OWN, CheckCase, case_of, faults, problems, quick_cases, supports
-from kernels.checking.reference import TABLES_OF, reference_of
+from kernels.checking.reference import reference_of
+from kernels.rates import TABLES_OF
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Kernel

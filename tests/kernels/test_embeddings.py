@@ -1,6 +1,5 @@
 """ALiBi, learned and stored sinusoidal embeddings: their definitions, their tables and what computes with them."""
 
-import importlib
 import math
 import re
 from typing import Any
@@ -13,26 +12,16 @@ from ops_reference import expected
 
 from kernels import Problem, Unsupported, version
 from kernels.checking.check import BEYOND_SHAPES, faults
-from kernels.checking.reference import (
-    INPUTS,
-    alibi_slopes,
-    attention,
-    exact_table,
-    make_inputs,
-    reference_of,
-    stored_table,
-)
+from kernels.checking.reference import INPUTS, attention, make_inputs, reference_of
 from kernels.constants import FLOATS
 from kernels.device.half import HALVES
 from kernels.device.table import WORDS, load_float8, load_floats, load_halves
 from kernels.device.vector import st4
+from kernels.rates import alibi_slopes, exact_table, stored_table
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Buffer, Kernel, Launch, Plan
 from tests.sampling import swept
-
-for name in ("attention.v8", "sinusoidal.v6_cluster", "alibi.v1", "learned.v1", "peers.embeddings"):
-    importlib.import_module(f"kernels.{name}")  # registers; parents first
 
 STORED = ("float32", "float16", "float8")
 EMBEDDINGS = [

@@ -13,17 +13,17 @@ import torch
 from flash_plans import EPS, PLANS, allowed, assert_right, drawn, exact, output, problem_of
 from test_v8_modes import tables_of
 
+from kernels.flash.call import request_of
 from kernels.flash.chunks.kernel import chunk_kernel
 from kernels.flash.chunks.plan import chosen_chunk, chunk_call
 from kernels.flash.decode.choose import shape_of, splits_of
 from kernels.flash.decode.kernel import decode_kernel
-from kernels.flash.plan import request_of
 from kernels.flash.prompts import plan as prompt_plan
 from kernels.flash.prompts.float32 import prompt32_kernel
 from kernels.flash.prompts.mma import prompt_kernel
-from kernels.flash.prompts.shapes import Prompt32Shape
 from kernels.flash.prompts.split import split_kernel
 from kernels.flash.prompts.wgmma import wgmma_kernel
+from kernels.flash.shapes import Prompt32Shape
 from kernels.runtime.compile import assemble, compile_ptx, resources
 from kernels.version import Kernel, Launch, Plan, Unsupported
 

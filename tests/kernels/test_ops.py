@@ -11,7 +11,7 @@ from ops_reference import allowed_of, expected, expected_of, random_call
 import kernels
 from kernels import Unsupported, alibi_attention, attention, rope_attention
 from kernels.examples.block import Cache, Config, Decoder, fused, plain
-from kernels.runtime import torch_op
+from kernels.op import library
 
 pytestmark = pytest.mark.filterwarnings("ignore:kernels computes this attention in PyTorch")
 
@@ -270,7 +270,7 @@ def test_slopes_of_another_size_are_refused() -> None:
 
 
 def test_pytorch_computes_with_one_warning_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_op, "_warned", set())
+    monkeypatch.setattr(library, "_warned", set())
     q, k, v = small()
     message = "kernels computes this attention in PyTorch: the tensors are on cpu; the kernels take those on cuda"
     with pytest.warns(UserWarning, match=message) as caught:

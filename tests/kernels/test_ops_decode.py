@@ -14,11 +14,11 @@ from kernels import rope_attention
 from kernels.flash import args
 from kernels.flash.combine import NAMES as COMBINED
 from kernels.limits import Share
+from kernels.op.arguments import Asked, Tensors
+from kernels.op.fallback import attend
 from kernels.runtime import compile as compiler
 from kernels.runtime import gpu, streams
-from kernels.runtime.arguments import Asked, Tensors
 from kernels.runtime.gpu import C_FORMATS
-from kernels.runtime.torch_path import attend
 from kernels.version import Kernel, SharedLayout
 
 GROUPS = (args.Tensors, args.Sizes, args.Rotation, args.Workspace)

@@ -21,12 +21,13 @@ import kernels
 from kernels import Problem, Unsupported, alibi_attention, attention, rope_attention
 from kernels.constants import require
 from kernels.limits import Share
-from kernels.runtime import arguments, cache, gpu, prepared, resident, streams, tensors, torch_op
+from kernels.op import arguments, dispatch, library, prepared, resident
+from kernels.op.arguments import Asked, Tensors
+from kernels.op.dispatch import Planned, planned_keys
+from kernels.op.fallback import MOST_POSITIONS, attend
+from kernels.runtime import cache, gpu, streams
 from kernels.runtime import compile as compiler
-from kernels.runtime.arguments import Asked, Tensors
 from kernels.runtime.gpu import C_FORMATS
-from kernels.runtime.tensors import Planned, planned_keys
-from kernels.runtime.torch_path import MOST_POSITIONS, attend
 from kernels.version import Kernel, Launch
 
 AXES = ("batch", "head", "row")
@@ -146,14 +147,14 @@ def compute(given: dict[str, Any], made: Launch, problem: Problem) -> None:
 def use(made: Any, monkeypatch: pytest.MonkeyPatch, *more: tuple[Any, str, Any]) -> None:
     """Put a made-up card in the place of the GPU; nothing is kept of calls before."""
     for module, name, value in (
-        (tensors, "card_of", lambda x: made.tensor_device),
-        (tensors, "_copied", set()),
+        (dispatch, "card_of", lambda x: made.tensor_device),
+        (dispatch, "_copied", set()),
         (prepared, "_made", {}),
         (arguments, "_settled", {}),
         (resident, "_tables", {}),
         (resident, "_addresses", set()),
         (resident, "_bytes", 0),
-        (torch_op, "_warned", set()),
+        (library, "_warned", set()),
         (compiler, "is_cached", lambda kernel, target: True),
         (gpu, "load_ptx", made.load),
         (gpu, "static_shared_bytes", lambda function: 0),
@@ -170,7 +171,7 @@ def use(made: Any, monkeypatch: pytest.MonkeyPatch, *more: tuple[Any, str, Any])
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     made = Card()
-    own = [(tensors, "plan_launch", made.plan), (tensors, "chosen", lambda request: None)]
+    own = [(dispatch, "plan_launch", made.plan), (dispatch, "chosen", lambda request: None)]
     signature = compiler, "compile_ptx", lambda kernel, target: kernel.signature
     use(made, monkeypatch, *own, signature, (torch.cuda, "device", made.on))
     return made
@@ -372,7 +373,7 @@ ROPE: dict[str, Any] = {"rotary_dim": 4}
 @pytest.mark.parametrize(("op", "arguments"), [(rope_attention, ROPE), (alibi_attention, {})], ids=["rope", "alibi"])
 def test_a_captured_launch_reads_what_it_read_then(card: Card, monkeypatch: pytest.MonkeyPatch, op, arguments) -> None:
     """A graph replays the addresses that it captured; torch's allocator hands freed memory to the next who asks."""
-    monkeypatch.setattr(kernels.runtime.arguments, "MOST_SIGNATURES", 16)
+    monkeypatch.setattr(kernels.op.arguments, "MOST_SIGNATURES", 16)
     q, k = normal(3, 4, 3, 8), normal(3, 2, 5, 8)
     out = op(q, k, k, **arguments)
     exact, replay = out.clone(), card.replays[-1]

@@ -17,7 +17,7 @@ from torch.library import opcheck
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention
-from kernels.runtime import torch_op
+from kernels.op import library
 from tests.sampling import swept
 
 pytestmark = pytest.mark.filterwarnings("ignore:kernels computes this attention in PyTorch")
@@ -135,7 +135,7 @@ def test_the_forward_keeps_no_more_than_its_arguments() -> None:
 def test_the_op_is_what_torch_asks_of_one(rest) -> None:
     q, k, v = small()
     q = q.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
-    opcheck(torch_op.attention, (q, k, v, *rest))
+    opcheck(library.attention, (q, k, v, *rest))
 
 
 @pytest.mark.parametrize("name", ["half-split", "alibi"])

@@ -91,10 +91,10 @@ def test_ptx_does_not_depend_on_the_options_of_the_process(tmp_path: Path) -> No
 
 
 def test_the_import_warns_of_nothing_and_takes_numba_cuda_without_its_pth_file() -> None:
-    done = said("-W", "error", code="import kernels, kernels.ops")
+    done = said("-W", "error", code="import kernels, kernels.op")
     assert done.returncode == 0, done.stderr
     path = os.pathsep.join((str(ROOT), SITE))
-    done = said("-S", code="import kernels, kernels.ops", PYTHONPATH=path)
+    done = said("-S", code="import kernels, kernels.op", PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     done = said("-S", code="import numba.cuda, kernels", PYTHONPATH=path)
     assert "not from the package numba-cuda: restart Python" in done.stderr

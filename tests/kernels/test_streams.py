@@ -12,8 +12,9 @@ from test_ops_launch import use
 
 from kernels import rope_attention, warm_up
 from kernels.limits import Share
-from kernels.runtime import arguments, gpu, resident, streams
+from kernels.op import arguments, resident
 from kernels.runtime import compile as compiler
+from kernels.runtime import gpu, streams
 
 OK, TOO_LARGE = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
 CLUSTER_DIM = int(driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)

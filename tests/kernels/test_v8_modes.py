@@ -16,9 +16,9 @@ from kernels.flash.cluster.embedding import MOST_POSITIONS
 from kernels.flash.cluster.launch import strides
 from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.portable import core as portable
+from kernels.flash.cluster.rope import rates_buffer
 from kernels.flash.cluster.wgmma import core as wgmma
-from kernels.rope.v8 import rates_buffer
-from kernels.runtime import tensors
+from kernels.op import dispatch
 from kernels.runtime.emulator import run
 from tests.sampling import swept
 
@@ -124,7 +124,7 @@ def test_the_op_embeds_keys_before_at_their_own_positions(monkeypatch: pytest.Mo
     """Wherever the queries are: by the kernels, with the arguments that the op gives them."""
     problem = Problem("rope", 2, 4, 2, 9, 70, hdim=64, rotary_dim=64)
     monkeypatch.setattr(cluster, "fastest", lambda *_: (True, 0.0))
-    planned, inputs = tensors.plan_launch(problem, "sm_90", 132, not half_split, False, False), inputs_of(problem)
+    planned, inputs = dispatch.plan_launch(problem, "sm_90", 132, not half_split, False, False), inputs_of(problem)
     values = {"causal": 0, "scale": problem.softmax_scale}
     values |= {name: getattr(problem, name) for name in ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset")}
     for name in ("q", "k", "v", "out"):

@@ -11,7 +11,7 @@ from kernels.checking.reference import reference_of
 from kernels.constants import SHARED_LIMIT
 from kernels.flash.cluster.portable import core as portable
 from kernels.flash.cluster.portable.core import Shape, choose
-from kernels.rope.v8_portable import rope_v8_portable
+from kernels.flash.versions import rope_v8_portable
 from kernels.runtime.compile import blocks_per_sm, compile_ptx, require_target, resources
 from kernels.runtime.emulator import run
 from kernels.version import Launch

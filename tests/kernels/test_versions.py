@@ -13,12 +13,12 @@ import torch
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version, version
 from kernels.checking.check import OWN, CheckCase, faults, quick_cases, rows_written
 from kernels.checking.reference import reference_of
-from kernels.rope.tables import rope_tables
+from kernels.log.rope.tables import rope_tables
+from kernels.log.sinusoidal.tables import sinusoidal_tables
 from kernels.runtime import compile
 from kernels.runtime.compile import TARGETS, CompileError, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import run
 from kernels.runtime.gpu import formats_of
-from kernels.sinusoidal.tables import sinusoidal_tables
 from kernels.version import VERSIONS as REGISTRY
 from kernels.version import Buffer, register
 from tests.sampling import named, sample, swept

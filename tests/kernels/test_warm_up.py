@@ -14,7 +14,8 @@ from test_ops_decode import Card, unlimited
 from test_ops_launch import use
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention, warm_up
-from kernels.runtime import cache, classes, gpu
+from kernels.op import warm as classes
+from kernels.runtime import cache, gpu
 from kernels.runtime import compile as compiler
 from kernels.tensor_map import MAP_BYTES
 

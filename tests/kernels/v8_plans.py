@@ -12,11 +12,10 @@ from kernels.checking.reference import INPUTS, Verdict, reference_of
 from kernels.flash.cluster import PLAIN, hybrid, plan
 from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.portable import core as portable
+from kernels.flash.cluster.rope import ROPE, mode, rates_buffer
+from kernels.flash.cluster.sinusoidal import SINUSOIDAL
 from kernels.flash.cluster.wgmma import core as wgmma
-from kernels.rope.modes import mode
-from kernels.rope.v8 import ROPE, rates_buffer
 from kernels.runtime.emulator import Finding, run
-from kernels.sinusoidal.v6_cluster import SINUSOIDAL
 from kernels.version import Buffer, Plan
 
 CORES = {"wgmma": wgmma, "mma": mma, "portable": portable}

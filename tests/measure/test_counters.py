@@ -12,9 +12,9 @@ from analysis.errors import REFUSED
 from analysis.evidence.current import today
 from analysis.measure import counters, run
 from analysis.measure.counters import GROUPS, METRICS, ProfileError, Task, tidy
-from analysis.measure.studies import STUDIES
 from analysis.record import files
 from analysis.record.files import problem_columns
+from analysis.studies import STUDIES
 from kernels import VERSIONS, Problem
 from tests.measure.stub_card import CARD as STUB
 from tests.measure.stub_card import compilers

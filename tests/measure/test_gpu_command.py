@@ -17,8 +17,8 @@ from analysis import __main__ as command_line
 from analysis.errors import REFUSED
 from analysis.measure import gpu, preflight
 from analysis.measure.preflight import OK, STOPS, WARNING, Line, Machine, judge
-from analysis.measure.studies import STUDIES
 from analysis.record.files import ROOT
+from analysis.studies import STUDIES
 
 FINE = Machine("Made-up card", "sm_90", "999.1", driver_cuda=(13, 1), torch_cuda="13.0", processes=())
 

@@ -17,10 +17,10 @@ import pytest
 from analysis import record
 from analysis.evidence.current import today
 from analysis.measure import run, workers
-from analysis.measure.studies import Study
 from analysis.record import files
 from analysis.record import runs as record_runs
 from analysis.record.files import DataError, problem_of, read_json
+from analysis.studies import Study
 from kernels import VERSIONS, Problem
 from kernels.checking.reference import INPUTS
 from tests.measure import stub_work

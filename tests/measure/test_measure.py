@@ -8,7 +8,7 @@ from analysis.evidence import current
 from analysis.evidence.current import today
 from analysis.measure import on_gpu
 from analysis.measure import run as measure
-from analysis.measure.studies import STUDIES, Study, matched, study
+from analysis.studies import STUDIES, Study, matched, study
 from kernels import VERSIONS, Problem
 from tests.measure.stub_card import CARD
 

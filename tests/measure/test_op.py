@@ -20,7 +20,8 @@ from analysis.measure.op_calls import DTYPES, Call, Given, drawn, expected, judg
 from analysis.measure.workers import Hang, MeasureError, Worker
 from analysis.record import rows
 from analysis.record.problems import problem_of
-from kernels import Problem, Unsupported, ops
+from kernels import Problem, Unsupported
+from kernels import op as ops
 from tests.measure.stub_card import CARD, compilers
 
 ROPE = Problem("rope", 2, 4, 2, seq_q=5, seq_k=40, hdim=32, rotary_dim=16)

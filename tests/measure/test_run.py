@@ -18,9 +18,9 @@ from analysis import record
 from analysis.evidence.siblings import standing
 from analysis.measure import machine, on_gpu, workers
 from analysis.measure import run as measure
-from analysis.measure.studies import Study, matched
 from analysis.measure.timing import ENOUGH_US, HARNESS_SAMPLES
 from analysis.record import files
+from analysis.studies import Study, matched
 from kernels import VERSIONS, Problem
 from kernels.runtime.gpu import GpuError
 from tests.measure.stub_card import CARD, AtOnce, Ends

@@ -7,8 +7,8 @@ import pytest
 
 from analysis.errors import MeasureError
 from analysis.measure import slices
-from analysis.measure.studies import AUTHORS_TARGET, MAIN, SLICE, STUDIES
 from analysis.record.timers import Timer, timer_of
+from analysis.studies import AUTHORS_TARGET, MAIN, SLICE, STUDIES
 from kernels import VERSIONS
 from kernels.runtime.compile import blocks_per_sm
 

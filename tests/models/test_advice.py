@@ -9,10 +9,10 @@ import pytest
 from analysis import __main__ as command_line
 from analysis.evidence import Evidence
 from analysis.findings.fuse import outcomes
-from analysis.measure.studies import FUSIONS
 from analysis.models import advice, rivals
 from analysis.models.rivals import FULL, HYBRID, SEPARATE
 from analysis.record import files
+from analysis.studies import FUSIONS
 from kernels import Problem, Unsupported
 from tests.evidence.made_up import make, record
 

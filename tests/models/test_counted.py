@@ -10,8 +10,8 @@ from analysis.evidence import Evidence
 from analysis.evidence.current import today
 from analysis.figures.counters import WAITS
 from analysis.figures.style import Plot
-from analysis.measure.studies import MAIN, STALL, STALLS
 from analysis.record.files import problem_columns
+from analysis.studies import MAIN, STALL, STALLS
 from analysis.tables.table import Missing
 from kernels import Problem
 from tests.evidence.made_up import make

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from analysis.evidence import Evidence
-from analysis.measure.studies import MAIN, ONE_GRAPH, STUDIES
 from analysis.models import rivals
 from analysis.models.rivals import V8
 from analysis.record import files
 from analysis.record.files import problem_columns
+from analysis.studies import MAIN, ONE_GRAPH, STUDIES
 from kernels import VERSIONS, Problem
 from tests.evidence.made_up import GPU, make, record
 from tests.rows import read_table

@@ -9,7 +9,7 @@ from typing import Any
 
 from numba import types
 
-from ..prompts.shapes import FRAGMENT_ROWS, SLAB_ROW
+from ..shapes import FRAGMENT_ROWS, SLAB_ROW
 from ..tiles import f32, floats, op, words
 
 STEP = 16  # terms of a product

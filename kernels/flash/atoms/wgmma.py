@@ -11,8 +11,8 @@ from typing import Any
 from numba import types
 
 from ..dtype import HALF
-from ..prompts.shapes import SLAB_DIMS, SLAB_ROW
-from ..prompts.shapes import PipelinedShape as Shape
+from ..shapes import SLAB_DIMS, SLAB_ROW
+from ..shapes import PipelinedShape as Shape
 from ..tiles import FLOAT, I32, I64, VOID, floats, op, words
 from .tile import STEP
 

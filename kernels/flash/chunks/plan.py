@@ -3,14 +3,13 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...constants import require
+from ...constants import require, require_raw_keys
 from ...limits import capability, limits_of
-from ...planning import require_raw_keys
 from ...version import Kernel, Unsupported
+from ..call import Request, flash_plan
 from ..cluster.wgmma.choose import fastest, takes
 from ..decode.choose import OVERLAP_SINCE
 from ..decode.plan import Decode
-from ..plan import Request, flash_plan
 from .kernel import chunk_kernel
 from .shape import FRAGMENT_ROWS, ChunkShape
 

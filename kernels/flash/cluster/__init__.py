@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...constants import attention_buffers
 from ...limits import CLUSTERS_SINCE, EMULATED_TARGET, Share, capability
-from ...planning import attention_buffers
 from ...version import Buffer, Launch, Plan, Problem, Unsupported
 from ..combine import launch_combine, shapes
 from .embed import embed_rows

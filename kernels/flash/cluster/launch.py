@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ...constants import FLOATS, OPT_IN_SHARED_LIMIT, require
+from ...constants import FLOATS, OPT_IN_SHARED_LIMIT, require, require_shared
 from ...device.rows import reciprocal_of
-from ...planning import require_shared
 from ...version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 

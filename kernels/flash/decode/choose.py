@@ -2,7 +2,7 @@
 
 from ...constants import MUST_BE, require
 from ...limits import capability
-from ..plan import Request
+from ..call import Request
 from ..schedule import DecodeShape, dims_of
 
 MOST_DIMS, DIMS_STEP = 512, 8

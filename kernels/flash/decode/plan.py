@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...planning import require_raw_keys
+from ...constants import require_raw_keys
 from ...version import Buffer, Kernel, Launch
+from ..call import Call, Request, flash_plan, strides_of
 from ..combine import launch_combine, shapes
-from ..plan import Call, Request, flash_plan, strides_of
 from ..schedule import DecodeShape
 from .choose import require_decode, shape_of, splits_of
 from .kernel import decode_kernel

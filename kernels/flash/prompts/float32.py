@@ -18,12 +18,12 @@ from ..args import types_of
 from ..atoms import wgmma as atoms
 from ..dtype import DTYPES
 from ..mask import bounds_of, mask_tile
+from ..shapes import Prompt32Shape
 from ..softmax import NO_KEY, QUAD, lane_sum, masks_of, row_top, row_total
 from ..tiles import FLOAT, I32, constant, f32, floats, op, part, wait_for_launch
 from .float32_far import attend_far, load_scale, query_scale, store_row, tiles_of_head
 from .phases import rows_written, tile_of
 from .pipeline import REGISTERS, begin_barriers, next_stage, pipeline_of, producer, release
-from .shapes import Prompt32Shape
 from .split import TOP, UNSPLIT
 
 WEIGHT_TOP = 15.0  # exponent of the largest weight: float16 goes up to 2^16

@@ -19,10 +19,10 @@ from ..dtype import HALF
 from ..epilogue import exact_inverse
 from ..mask import LOG2_E, bounds_of, key_offsets, mask
 from ..schedule import query_of
+from ..shapes import Prompt32Shape
 from ..softmax import QUAD, lane_sum, row_top
 from ..tiles import FLOAT, I64, constant, f32, op, tuples
 from .phases import rows_written
-from .shapes import Prompt32Shape
 
 FAR_KEYS, LOWEST = 8, -3.4028234663852886e38  # keys at a time, and the first row max
 

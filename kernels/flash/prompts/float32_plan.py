@@ -4,16 +4,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ...constants import require
-from ...planning import require_raw_keys
+from ...constants import require, require_raw_keys
 from ...tensor_map import TensorMap
 from ...version import Buffer, Launch, Unsupported
 from ..atoms.wgmma import GROUP_ROWS
+from ..call import Request, flash_plan, map_buffer
 from ..cluster.wgmma.choose import fastest, takes
-from ..plan import Request, flash_plan, map_buffer
+from ..shapes import SLAB_DIMS, SPLIT_THREADS, Prompt32Shape
 from .float32 import prompt32_kernel
 from .plan import Prompt
-from .shapes import SLAB_DIMS, SPLIT_THREADS, Prompt32Shape
 from .split import split_kernel, tile_count
 
 MOST_DIMS, DIMS_STEP = 256, 16

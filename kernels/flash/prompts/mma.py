@@ -19,11 +19,11 @@ from ..embed import begin
 from ..epilogue import store_statistics
 from ..loads import columns
 from ..mask import bounds_of, mask_tile
+from ..shapes import FRAGMENT_ROWS, PromptShape
 from ..softmax import NO_KEY, QUAD, lane_sum, step
 from ..tiles import constant, wait_for_launch
 from .phases import copy_rows, merge_keys, stage_queries, tile_of, wait_groups
 from .phases import place as place_of
-from .shapes import FRAGMENT_ROWS, PromptShape
 
 
 def copy_tile(shape: PromptShape) -> Any:

@@ -17,8 +17,8 @@ from ..embed import pairs_of, rotate, turns
 from ..epilogue import inverse, out_row
 from ..loads import columns, copy_async, load_rows
 from ..schedule import ROW_STEPS, query_of
+from ..shapes import SLAB_CHUNKS, SLAB_DIMS, SLAB_ROW, PipelinedShape, PromptShape, WgmmaShape
 from ..tiles import I64, VOID, f32, i32, op, zero_words
-from .shapes import SLAB_CHUNKS, SLAB_DIMS, SLAB_ROW, PipelinedShape, PromptShape, WgmmaShape
 
 
 def tile_of(rows: int) -> Any:

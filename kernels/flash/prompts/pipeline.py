@@ -12,7 +12,7 @@ from numba import cuda
 from ...device.cint import cint
 from ...device.wgmma import fence_products
 from ..atoms.wgmma import GROUP_ROWS, arrive, copy_tile, expect, init_barrier, wait_barrier
-from .shapes import SLAB_ROW, PipelinedShape
+from ..shapes import SLAB_ROW, PipelinedShape
 
 REGISTERS = (24, 240)  # of the warpgroup that copies and of those that multiply: a thread begins with 168
 

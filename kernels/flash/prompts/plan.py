@@ -7,11 +7,11 @@ from ...constants import require
 from ...limits import capability
 from ...tensor_map import TensorMap
 from ...version import Buffer, Launch, Plan, Problem
+from ..call import Call, Request, flash_plan, map_buffer, strides_of
 from ..decode.choose import OVERLAP_SINCE, require_half
-from ..plan import Call, Request, flash_plan, map_buffer, strides_of
+from ..shapes import SLAB_DIMS, PromptShape, WgmmaShape
 from .mma import prompt_kernel
 from .rotate import rotate_kernel
-from .shapes import SLAB_DIMS, PromptShape, WgmmaShape
 from .wgmma import THREADS, wgmma_kernel
 
 MOST_DIMS, DIMS_STEP = 256, 16

@@ -11,8 +11,8 @@ from ...version import Kernel
 from ..args import types_of
 from ..embed import begin, pairs_of, rotate, turns
 from ..loads import columns, load_rows
+from ..shapes import PromptShape, WgmmaShape
 from ..tiles import launch_dependents, op, wait_for_launch
-from .shapes import PromptShape, WgmmaShape
 
 ROTATED_ROWS = 4  # of keys that a thread rotates
 

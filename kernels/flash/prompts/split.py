@@ -25,8 +25,8 @@ from ..dtype import DTYPES, HALF
 from ..embed import begin, pairs_of, rotate, turns
 from ..loads import columns, load_rows
 from ..schedule import ROW_STEPS
+from ..shapes import SPLIT_THREADS, Prompt32Shape
 from ..tiles import FLOAT, I32, f32, floats, i32, launch_dependents, op, zero_words
-from .shapes import SPLIT_THREADS, Prompt32Shape
 
 SPLIT_WARPS = SPLIT_THREADS // 32
 TOP = 14  # exponent of the largest element of a scaled tile

@@ -19,11 +19,11 @@ from ..atoms.tile import rescale
 from ..embed import begin, state_size
 from ..epilogue import inverse
 from ..mask import bounds_of, mask_tile
+from ..shapes import SLAB_ROW, WgmmaShape
 from ..softmax import NO_KEY, QUAD, lane_sum, step
 from ..tiles import I64, constant, i32, op, part, wait_for_launch, zero_words
 from .phases import asked_words, place, rows_written, stage_queries, tile_of
 from .pipeline import REGISTERS, begin_barriers, next_stage, pipeline_of, producer, release
-from .shapes import SLAB_ROW, WgmmaShape
 
 THREADS = 384
 

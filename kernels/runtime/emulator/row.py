@@ -11,7 +11,6 @@ from .memory.order import I64
 from .products import Products
 
 if TYPE_CHECKING:
-    from .memory.access import MemoryUnit
     from .memory.barriers import Barriers
 
 Mask = Any  # True for all lanes, or bool[lanes]
@@ -26,7 +25,7 @@ class Row:
     """
 
     def __init__(
-        self, unit: MemoryUnit, codes: np.ndarray, index: int, warps: int, views: list, live: np.ndarray,
+        self, unit: Any, codes: np.ndarray, index: int, warps: int, views: list, live: np.ndarray,
         shared: SharedMemory, barriers: Barriers | None,
     ) -> None:  # fmt: skip
         source, block_shift = unit.program.source, unit.order.block_shift

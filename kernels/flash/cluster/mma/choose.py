@@ -1,8 +1,7 @@
 """Which shape of the mma core serves a problem."""
 
-from ....constants import require
+from ....constants import require, require_shared
 from ....limits import EMULATED_TARGET, Share, limits_of
-from ....planning import require_shared
 from ....version import Problem
 from ..shape import GROUP, WHOLE, power_of_two, resident, width_of
 from .shape import STEP, Shape

@@ -14,10 +14,10 @@ from typing import Any
 
 from numba import cuda, float32
 
+from ....constants import require, require_shared
 from ....device.cuint import cuint
 from ....device.rows import ROWS
 from ....device.vector import st2
-from ....planning import require, require_shared
 from ....version import MOST_BLOCKS, Kernel, Launch, Problem
 from ..embedding import Embedding
 from ..launch import Call, launch

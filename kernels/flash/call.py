@@ -1,0 +1,174 @@
+"""What the planners of the flash kernels share: a request, a call that a kernel was chosen for, and its plan."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..constants import MUST_BE, require
+from ..limits import EMULATED_TARGET, Share
+from ..rates import rates_of, slopes_of
+from ..tensor_map import MAP_BYTES, TensorMap
+from ..version import Buffer, Launch, Plan, Problem
+from .schedule import Shape
+
+WHOLE = Share()  # of plans, which are the same on every machine
+NAMES = ("q", "k", "v", "out")  # of a launch's first arguments
+
+
+@dataclass(frozen=True)
+class Request:
+    """A problem and how it is asked: what the choice of a kernel depends on.
+
+    `scale` multiplies scores, as in softmax(scale q k). embedding: see `embed`. by_length: sequences have lengths of
+    their own, up to seq_k. target and share: of the card.
+    """
+
+    problem: Problem
+    scale: float
+    embedding: str
+    half_split: bool
+    by_length: bool
+    target: str
+    share: Share = WHOLE
+
+    @property
+    def sms(self) -> int:
+        return self.share.sms
+
+    @property
+    def rows(self) -> int:
+        """Rows of queries of a KV head."""
+        return self.problem.heads // self.problem.kv_heads * self.problem.seq_q
+
+    @property
+    def shared_heads(self) -> int:
+        """KV heads of all sequences."""
+        return self.problem.batch * self.problem.kv_heads
+
+    @property
+    def how(self) -> tuple[str, bool, str]:
+        return self.embedding, self.half_split, self.target
+
+    def require(self, where: str, step: int, most: int, vector: int) -> None:
+        """Raises: Unsupported where the head dim or half-split pairs are not what kernels of such calls take."""
+        hdim, rotary_dim = self.problem.hdim, self.problem.rotary_dim
+        require(hdim % step == 0 and hdim <= most, "hdim", hdim, f"a multiple of {step} up to {most}{where}", MUST_BE)
+        whole = not self.half_split or rotary_dim % vector == 0
+        require(whole, "rotary_dim", rotary_dim, f"a multiple of {vector} where half-split", MUST_BE)
+
+
+def request_of(
+    problem: Problem,
+    target: str,
+    half_split: bool = False,
+    given: tuple[bool, bool, bool] = (False, False, False),
+    scale: float | None = None,
+    share: Share = WHOLE,
+) -> Request:
+    """`given`: whether the call has tables, positions, and lengths. `scale` is the usual one by default."""
+    tables, positions, lengths = given
+    embedding = ("rates", "positions", "tables", "placed_tables")[positions + 2 * tables]
+    if problem.family == "alibi" or not problem.rotary_dim:
+        embedding = "alibi" if problem.family == "alibi" else "none"
+    scale = problem.softmax_scale if scale is None else scale
+    return Request(problem, scale, embedding, half_split and problem.rotary_dim > 0, lengths, target, share)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Calls alike but for how many keys there are: their kernel, and its arguments."""
+
+    name: ClassVar[str]  # of its version, behind the family
+    any_keys: ClassVar[bool] = True  # whether it is chosen however many keys there are
+
+    shape: Any
+    of: Request
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.of.rows // self.shape.rows)
+
+    def splits(self, seq_k: int) -> tuple[int, int]:
+        """(splits, keys of each)."""
+        return 1, seq_k
+
+    def sizes(self, seq_k: int, q_offset: int, lengths: Any) -> tuple[Any, ...]:
+        """The arguments of `args.Sizes`; `lengths` is what stands for their buffer."""
+        p, (splits, split_keys), scale = self.of.problem, self.splits(seq_k), self.of.scale * math.log2(math.e)
+        rows = (p.kv_heads, p.heads // p.kv_heads, p.seq_q, seq_k, self.tiles, self.shape.rows)
+        return (*rows, split_keys, splits, q_offset, int(p.causal), scale, lengths, int(self.of.by_length))
+
+    def workspace(self, inputs: dict[str, Buffer]) -> dict[str, Buffer]:
+        """The buffers of a plan that launches fill for those behind them, and maps."""
+        return {}
+
+    def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
+        """`args` are those of all kernels; without, the launches are to be compiled."""
+        raise NotImplementedError
+
+
+def flash_plan(
+    choose: Callable[[Request], Call],
+    problem: Problem,
+    target: str = EMULATED_TARGET,
+    half_split: bool = False,
+    tables: tuple[np.ndarray, np.ndarray] | None = None,
+    positions: np.ndarray | None = None,
+    lengths: np.ndarray | None = None,
+    capacity: int | None = None,
+    sms: int = WHOLE.sms,
+    **fields: Any,
+) -> Plan:
+    """Plan a problem by the kernel that `choose` takes. Raises: Unsupported.
+
+    tables: cos and sin `[positions, rotary_dim / 2]`; positions: int `[batch, places]`; lengths: int `[batch]`.
+    capacity: rows of the cache that k and v are the first of, seq_k by default. `fields` are changed in the shape.
+    """
+    tensors = {"positions": (positions, "int32"), "lengths": (lengths, "int32")}
+    tensors |= {"cos": (tables and tables[0], "float32"), "sin": (tables and tables[1], "float32")}
+    asked = tables is not None, positions is not None, lengths is not None
+    call = choose(request_of(problem, target, half_split, asked, share=Share(sms)))
+    call = replace(call, shape=replace(call.shape, **fields))
+    buffers = inputs_of(problem, call.shape, capacity or problem.seq_k, tensors)
+    buffers |= call.workspace(buffers)
+
+    def named(*names: str) -> list[str]:
+        """The buffers of arguments; q stands for one that the kernel does not read."""
+        return [name if name in buffers else "q" for name in names]
+
+    table_rows, pitch = buffers["cos"].shape if "cos" in buffers else (0, 0)
+    places = buffers["positions"].shape[1] if "positions" in buffers else 0
+    strides = (stride for name in NAMES for stride in strides_of(buffers[name].shape))
+    sizes = call.sizes(problem.seq_k, problem.q_offset, *named("lengths"))
+    rotation = (problem.rotary_dim, *named("rates", "cos", "sin"), pitch, table_rows, *named("positions"), places)
+    args = (*NAMES, *strides, *sizes, *rotation, *named("slopes", "part", "totals"))
+    return Plan(problem, buffers, call.launches(args, problem.seq_k))
+
+
+def inputs_of(problem: Problem, shape: Shape, capacity: int, tensors: dict[str, tuple[Any, str]]) -> dict[str, Buffer]:
+    """The buffers of a problem for a kernel of `shape`: its tensors, those that are given, and tables."""
+    cache, embedding = (problem.batch, problem.kv_heads, capacity, problem.hdim), shape.embedding
+    buffers = {name: Buffer(cache if name in "kv" else problem.q_shape, problem.dtype) for name in NAMES}
+    for name, (values, dtype) in tensors.items():
+        if values is not None:
+            buffers[name] = Buffer(values.shape, dtype, init=partial(np.asarray, values))
+    if embedding in ("rates", "positions"):
+        pairs, step = shape.dims // 2, shape.row_step
+        buffers["rates"] = Buffer((2, pairs, 2), init=partial(rates_of, problem.rotary_dim, pairs, step))
+    if embedding == "alibi":
+        rows = problem.batch * problem.heads
+        buffers["slopes"] = Buffer((rows,), init=partial(slopes_of, problem.batch, problem.heads))
+    return buffers
+
+
+def map_buffer(tensor_map: TensorMap) -> Buffer:
+    return Buffer((MAP_BYTES // 4,), "int32", tensor_map=tensor_map)
+
+
+def strides_of(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    _, heads, rows, dims = shape
+    return heads * rows * dims, rows * dims, dims

@@ -1,0 +1,372 @@
+"""Kernels beyond the documents, registered: V8 and its variants, decode, prompts, chunks, Phase 7, other embeddings.
+
+Source: beyond the documents.
+"""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..constants import require
+from ..rates import alibi_slopes, require_table
+from ..version import Buffer, Plan, Problem, register
+from .chunks.plan import chunk_plan
+from .cluster import Call, attend, embed_rows, hybrid, plan, require_problem
+from .cluster.alibi import ALIBI
+from .cluster.mma.core import attend as attend_by_warps
+from .cluster.portable.core import attend as attend_anywhere
+from .cluster.rope import ROPE, of_pairs, rates_buffer
+from .cluster.sinusoidal import SINUSOIDAL
+from .cluster.table import add_rows
+from .decode.plan import decode_plan
+from .prompts.float32_plan import prompt32_plan
+from .prompts.plan import prompt_plan
+
+
+@register(
+    title="Head dim over a cluster",
+    parent="attention_online_fixed",
+    baseline="attention_online_fixed",
+    change="a cluster shares the head dim and sums the scores in shared memory; TF32 tensor cores, three products",
+    beyond=True,
+    variant_of="rope_v8",
+)
+def attention_v8(problem: Problem, target: str) -> Plan:
+    """Plan float32 attention on the V8 core for the target. Raises: Unsupported.
+
+    Change from attention_online_fixed: the core of kernels/flash/cluster instead of one thread per key.
+    """
+    require_problem(problem, "attention")
+    return plan(problem, attend(problem, target=target))
+
+
+@register(
+    title="Full fusion over a cluster",
+    parent="rope_v7",
+    baseline="rope_separate",
+    change="one launch; a cluster shares the head dim; K is rotated once a query tile; TF32 tensor cores",
+    beyond=True,
+)
+def rope_v8(problem: Problem, target: str) -> Plan:
+    """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported.
+
+    Change from rope_v7: one launch, on the core of kernels/flash/cluster instead of one thread per key; each block has
+    a slice of the dims. K is rotated between its load and its product, once per tile of queries. Where few queries meet
+    many keys, clusters share the keys, and a second launch combines their parts.
+    """
+    require_problem(problem, "rope")
+    launch = attend(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim, target=target)
+    return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))
+
+
+@register(
+    title="Full fusion over a cluster, by warps",
+    parent="rope_v8",
+    baseline="rope_v8",
+    change="mma.sync of single warps in place of wgmma",
+    beyond=True,
+)
+def rope_v8_mma(problem: Problem, target: str) -> Plan:
+    """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported.
+
+    Change from rope_v8: the core of kernels/flash/cluster/mma for every problem. It runs on every GPU with clusters;
+    that of kernels/flash/cluster/wgmma runs on compute capability 9.0 only.
+    """
+    require_problem(problem, "rope")
+    launch = attend_by_warps(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim, target=target)
+    return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))
+
+
+@register(
+    title="Full fusion on every GPU",
+    parent="rope_v8",
+    baseline="rope_separate",
+    change="no cluster and no tensor cores: a block streams K and V through registers, K is rotated once a query tile",
+    beyond=True,
+)
+def rope_v8_portable(problem: Problem) -> Plan:
+    """Plan float32 RoPE attention on compute capability 7.5 and up. Raises: Unsupported.
+
+    Change from rope_v8: the core of kernels/flash/cluster/portable instead of clusters and tensor cores; a block
+    computes the whole head dim of its tile of queries.
+    """
+    require_problem(problem, "rope")
+    launch = attend_anywhere(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim)
+    return plan(problem, launch, rates=rates_buffer(problem.rotary_dim))
+
+
+@register(
+    title="Separate, then attention over a cluster",
+    parent="rope_v8",
+    baseline="rope_v8",
+    change="Q and K are rotated by launches of their own, through global memory; the core is the same",
+    beyond=True,
+    variant_of="rope_v8",
+)
+def rope_separate_v8(problem: Problem, target: str) -> Plan:
+    """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported.
+
+    Change from rope_v8: a kernel rotates Q and K before the attention, through global memory; the core is the same.
+    """
+    require_problem(problem, "rope")
+    call = Call(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim)
+    attention = attend(problem, q="q_embedded", k="k_embedded", target=target)
+    buffers = {"rates": rates_buffer(problem.rotary_dim), "q_embedded": Buffer(problem.q_shape)}
+    return plan(problem, embed_rows(call, "q"), embed_rows(call, "k"), attention, **buffers)
+
+
+@register(
+    title="Hybrid, attention over a cluster",
+    parent="rope_v8",
+    baseline="rope_separate_v8",
+    change="K is rotated by a launch of its own; Q inside; the core is the same",
+    beyond=True,
+    variant_of="rope_v8",
+)
+def rope_hybrid_v8(problem: Problem, target: str) -> Plan:
+    """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported.
+
+    Change from rope_v8: a kernel rotates K before the attention, as in rope_v7; on wgmma the attention starts
+    meanwhile.
+    """
+    require_problem(problem, "rope")
+    dims = problem.rotary_dim
+    launches = hybrid(problem, of_pairs(ROPE, dims), "rates", dims, target=target)
+    return plan(problem, *launches, rates=rates_buffer(dims))
+
+
+@register(
+    title="Split keys for decode",
+    parent="rope_v8",
+    baseline="rope_separate",
+    change="keys split over blocks; a key is read and rotated once for all query heads that share it",
+    beyond=True,
+)
+def rope_decode(problem: Problem, target: str) -> Plan:
+    """Plan up to 8 queries a head in float32 or half precision. Raises: Unsupported.
+
+    Change from rope_v8: keys are split over blocks and combined by a second launch; query heads of a group share a
+    block; keys are rotated on their way to the product by a recurrence with exact seeds.
+    """
+    require(problem.family == "rope", "family", problem.family, "rope")
+    return decode_plan(problem, target)
+
+
+@register(
+    title="Split keys for decode",
+    parent="attention_v8",
+    baseline="attention_online_fixed",
+    change="keys split over blocks; a key is read once for all query heads that share it",
+    beyond=True,
+    variant_of="rope_decode",
+)
+def attention_decode(problem: Problem, target: str) -> Plan:
+    """Plan up to 8 queries a head in float32 or half precision. Raises: Unsupported.
+
+    Change from attention_v8: keys are split over blocks, and query heads of a group share a block.
+    """
+    require(problem.family == "attention", "family", problem.family, "attention")
+    return decode_plan(problem, target)
+
+
+@register(
+    title="Prompts in half precision",
+    parent="rope_v8",
+    baseline="rope_separate",
+    change="half precision on mma.sync or wgmma; keys rotated by a launch before, which the second overlaps",
+    beyond=True,
+)
+def rope_prompt(problem: Problem, target: str) -> Plan:
+    """Plan float16 or bfloat16. Raises: Unsupported.
+
+    Change from rope_v8: half precision; queries are rotated as they come, and keys by a launch of their own, which the
+    second overlaps.
+    """
+    require(problem.family == "rope", "family", problem.family, "rope")
+    return prompt_plan(problem, target)
+
+
+@register(
+    title="Prompts in half precision",
+    parent="attention_v8",
+    baseline="attention_online_fixed",
+    change="half precision on mma.sync or wgmma",
+    beyond=True,
+    variant_of="rope_prompt",
+)
+def attention_prompt(problem: Problem, target: str) -> Plan:
+    """Plan float16 or bfloat16. Raises: Unsupported.
+
+    Change from attention_v8: half precision on tensor cores.
+    """
+    require(problem.family == "attention", "family", problem.family, "attention")
+    return prompt_plan(problem, target)
+
+
+@register(
+    title="Prompts in float32 on wgmma",
+    parent="rope_prompt",
+    baseline="rope_separate",
+    change="two float16 parts of each float32, made and rotated by a launch before; three products on wgmma",
+    beyond=True,
+)
+def rope_prompt32(problem: Problem, target: str) -> Plan:
+    """Plan float32 with up to 256 dims. Raises: Unsupported.
+
+    Change from rope_prompt: a launch before rotates and splits each float32 into two float16 parts; three products of
+    parts give one of float32.
+    """
+    require(problem.family == "rope", "family", problem.family, "rope")
+    return prompt32_plan(problem, target)
+
+
+@register(
+    title="Split keys for chunks of queries",
+    parent="rope_decode",
+    baseline="rope_separate",
+    change="tiles of keys and values that warps share, rotated in shared memory; three products on TF32 tensor cores",
+    beyond=True,
+)
+def rope_chunk(problem: Problem, target: str) -> Plan:
+    """Plan float32 with up to 320 dims. Raises: Unsupported.
+
+    Change from rope_decode: 16 queries or more a head; tiles of keys and values in shared memory, rotated there; three
+    TF32 products of each pair of factors.
+    """
+    require(problem.family == "rope", "family", problem.family, "rope")
+    return chunk_plan(problem, target)
+
+
+PHASE_7 = 'Phase 6 Status Report, "What Would Actually Help", tensor cores'
+ALONE: dict[str, Any] = {"wgmma": False, "stages": 1, "ahead": 0}  # a tile is asked for when it is needed
+
+
+def _plan(problem: Problem, target: str, **fields: Any) -> Plan:
+    require(problem.family == "fp16", "family", problem.family, "fp16")
+    require(problem.dtype == "float16", "dtype", problem.dtype, "float16")
+    return prompt_plan(problem, target, overlap=False, **fields)
+
+
+@register(
+    title="Phase 7a: scores on tensor cores",
+    parent="fp16_phase4",
+    baseline="fp16_phase4",
+    source=PHASE_7,
+    change="scores by mma.sync, which leaves them in registers, and with them the softmax; eight warps",
+    iterations=100,
+    beyond=True,
+)
+def fp16_phase7a(problem: Problem, target: str) -> Plan:
+    """Plan float16 attention. Raises: Unsupported.
+
+    The tile kernel is that of `flash.prompts.mma`: 32 query rows a block, as in Phase 4; two warps share the rows and
+    four the keys of a tile, 128 or 256 at a time. Scores are fragments in a warp's registers, and the online softmax is
+    of these; the warps' results are merged at the end.
+    """
+    return _plan(problem, target, **ALONE, weigh="fma")
+
+
+@register(
+    title="Phase 7b: both products on tensor cores",
+    parent="fp16_phase7a",
+    baseline="fp16_phase4",
+    source=PHASE_7,
+    change="the weighted sum by mma.sync, of weights as they lie in registers",
+    iterations=100,
+    beyond=True,
+)
+def fp16_phase7b(problem: Problem, target: str) -> Plan:
+    """Plan float16 attention. Raises: Unsupported."""
+    return _plan(problem, target, **ALONE)
+
+
+@register(
+    title="Phase 7c: tiles are copied ahead",
+    parent="fp16_phase7b",
+    baseline="fp16_phase4",
+    source=PHASE_7,
+    change="two or three tiles of keys and values in shared memory, asked for before they are needed",
+    iterations=100,
+    beyond=True,
+)
+def fp16_phase7c(problem: Problem, target: str) -> Plan:
+    """Plan float16 attention. Raises: Unsupported."""
+    return _plan(problem, target, wgmma=False)
+
+
+@register(
+    title="Phase 7d: wgmma",
+    parent="fp16_phase7c",
+    baseline="fp16_phase4",
+    source=PHASE_7,
+    change="wgmma and tensor maps: 128 query rows a block, scores of a tile started with the sum of the one before",
+    iterations=100,
+    beyond=True,
+)
+def fp16_phase7d(problem: Problem, target: str) -> Plan:
+    """Plan float16 attention on compute capability 9.0. Raises: Unsupported.
+
+    The kernel is that of `flash.prompts.wgmma`.
+    """
+    return _plan(problem, target, wgmma=True)
+
+
+@register(
+    title="Full fusion over a cluster",
+    parent="sinusoidal_v5",
+    baseline="sinusoidal_separate_float4",
+    change="one launch; a cluster shares the head dim, K is embedded once a query tile; TF32 tensor cores",
+    beyond=True,
+    variant_of="rope_v8",
+)
+def sinusoidal_v6(problem: Problem, target: str) -> Plan:
+    """Plan float32 attention with sinusoidal embeddings, computed or from a table. Raises: Unsupported.
+
+    Change from sinusoidal_v5: the core of kernels/flash/cluster instead of one thread per key. K is embedded between
+    its load and its product, once per tile of queries; where there are many such tiles, all blocks embed it once
+    together. The embedding uses frequencies without powf, or a table.
+    """
+    require_problem(problem, "sinusoidal")
+    if problem.table != "computed":
+        return add_rows(problem, target)
+    launch = attend(problem, SINUSOIDAL, "rates", problem.hdim, target=target)
+    return plan(problem, launch, rates=rates_buffer(problem.hdim))
+
+
+def _slopes(batch: int, heads: int) -> np.ndarray:
+    return np.tile(alibi_slopes(heads), batch).astype(np.float32)
+
+
+@register(
+    title="Bias over a cluster",
+    parent="attention_v8",
+    change="a bias by distance on the scores",
+    beyond=True,
+    variant_of="rope_v8",
+)
+def alibi_v1(problem: Problem, target: str) -> Plan:
+    """Plan float32 attention with linear biases. Raises: Unsupported.
+
+    Change from attention_v8: each score gets -slope * |query position - key position|; Q and K are not embedded.
+    """
+    require_problem(problem, "alibi")
+    require_table(problem)
+    slopes = Buffer((problem.batch * problem.heads,), init=partial(_slopes, problem.batch, problem.heads))
+    return plan(problem, attend(problem, ALIBI, "slopes", target=target), slopes=slopes)
+
+
+@register(
+    title="Full fusion over a cluster",
+    parent="sinusoidal_v6",
+    change="rows of a table of float32, halves or float8 in place of sines",
+    beyond=True,
+    variant_of="rope_v8",
+)
+def learned_v1(problem: Problem, target: str) -> Plan:
+    """Plan float32 attention with the problem's learned `table`. Raises: Unsupported.
+
+    Change from sinusoidal_v6: the added rows come from a table instead of sines; the core is the same.
+    """
+    require_problem(problem, "learned")
+    return add_rows(problem, target)

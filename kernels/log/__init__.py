@@ -1,0 +1,1 @@
+"""The documents' log: a file a kernel version, in plain Numba CUDA, with its mistakes."""

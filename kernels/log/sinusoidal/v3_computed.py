@@ -1,0 +1,64 @@
+"""Sinusoidal V3: full fusion, embeddings computed instead of looked up, scalar.
+
+Change from sinusoidal_v1: no tables. Every dim of every dot product computes its frequency with powf, and the sine or
+cosine of the query and of the key with the accurate functions.
+
+Source: Fusing Positional Embeddings into Attention Kernels, "V2-V3: Trading Memory for Compute".
+"""
+
+from numba import cuda, float32
+
+from ...constants import FREQUENCY_BASE
+from ...device.block import rows_of_query
+from ...device.cint import cint
+from ...device.online import online_attention
+from ...device.trig import cosf, powf, sinf
+from ...version import Plan, Problem, register
+from ..plan import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
+
+
+@cuda.jit(device=True, inline="always")
+def score(row, k_row, key, hdim):
+    q_row, query = row
+    total = float32(0.0)
+    position = float32(key)
+    dim = cint(0)
+    while dim < hdim:
+        exponent = float32(2 * (dim // 2)) / float32(hdim)
+        freq = float32(1.0) / powf(float32(FREQUENCY_BASE), exponent)
+        if dim % 2 == 0:
+            a = q_row[dim] + sinf(float32(query) * freq)
+            b = k_row[dim] + sinf(position * freq)
+        else:
+            a = q_row[dim] + cosf(float32(query) * freq)
+            b = k_row[dim] + cosf(position * freq)
+        total += a * b
+        dim += 1
+    return total
+
+
+attend_to_keys = online_attention(score)
+
+
+def attention(q, k, v, out, seq_q, seq_k, hdim, softmax_scale):
+    shared = cuda.shared.array(0, float32, 16)
+    tid = cint(cuda.threadIdx.x)
+    query = cint(cuda.blockIdx.x)
+    q_row, out_row, k_head, v_head = rows_of_query(q, k, v, out, query, seq_q, seq_k, hdim)
+    attend_to_keys((q_row, query), k_head, v_head, out_row, shared, tid, seq_k, hdim, softmax_scale)
+
+
+@register(
+    title="Full fusion: computed, scalar",
+    parent="sinusoidal_v1",
+    baseline="sinusoidal_separate_scalar",
+    change="powf, sinf and cosf for every dim of every dot product; no tables",
+    iterations=100,
+    scalar_loads=True,
+    accurate_sines=True,
+)
+def sinusoidal_v3(problem: Problem) -> Plan:
+    """Plan float32 attention with sinusoidal embeddings, without a mask. Raises: Unsupported."""
+    require_log_problem(problem, "sinusoidal", multiple=2)
+    attend = block_per_query(attention, problem, "q k v out", online_layout())
+    return log_plan(problem, attend, hazards=(REDUCTION_RACE,))
