@@ -445,7 +445,9 @@ def register(
 
 def version(name: str) -> Version:
     """The version called `name`. Raises: KeyError with the known ids."""
+    from . import VERSIONS as known  # with all that `registry` imports
+
     try:
-        return VERSIONS[name]
+        return known[name]
     except KeyError:
-        raise KeyError(f"no version is called {name!r}; known: {', '.join(VERSIONS)}") from None
+        raise KeyError(f"no version is called {name!r}; known: {', '.join(known)}") from None

@@ -1,5 +1,6 @@
 """The package that users install: the folder kernels/ as `fused_pe`, used without a GPU and without this repository."""
 
+import compileall
 import json
 import os
 import subprocess
@@ -125,3 +126,41 @@ def test_environments_with_other_compilers_share_no_ptx(tmp_path: Path, monkeypa
         monkeypatch.setattr(compile.nvjitlink, "version", lambda release=release: release)
         texts.append(compile.compile_ptx(launch.kernel))
     assert texts == ["of CUDA (1, 0)", "of CUDA (1, 5)", "of CUDA (1, 0)"]
+
+
+WITHOUT_SOURCES = """
+import sys, warnings
+
+import fused_pe, torch
+
+q = torch.linspace(0, 1, 96).sin().view(1, 4, 3, 8)
+with warnings.catch_warnings(action="ignore"):
+    assert fused_pe.rope_attention(q, q, q).shape == q.shape
+assert fused_pe.warm_up(2, 2, 64, seq_q=(1, 16), target="sm_90") == 4
+of_log = ("fused_pe.log", "fused_pe.peers", "fused_pe.registry", "fused_pe.flash.versions")
+print([name for name in sys.modules if name.startswith(of_log)])
+try:
+    fused_pe.version("rope_v8")
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("form", ["compiled", "zip"])
+def test_op_needs_no_source_of_the_log_and_runs_from_compiled_files_and_zips(
+    installed: Path, tmp_path: Path, form: str
+) -> None:
+    package = shutil.copytree(installed / "fused_pe", tmp_path / "form" / "fused_pe")
+    where = package.parent
+    if form == "compiled":
+        assert compileall.compile_dir(package, quiet=1, legacy=True)
+        for source in package.rglob("*.py"):
+            source.unlink()
+    else:
+        where = Path(shutil.make_archive(str(tmp_path / "packed"), "zip", where))
+    environment = {**os.environ, "PYTHONPATH": str(where), "FUSED_PE_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", WITHOUT_SOURCES]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[]\nthe versions of fused_pe are read from its source files")
+    assert len(list((tmp_path / "cache").glob("*/*.cubin"))) == 4

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from ..rates import TABLES_OF
+from ..registry import VERSIONS
 from ..runtime.emulator import Finding, run
-from ..version import VERSIONS, Kernel, Model, Plan, Problem, Unsupported, Version
+from ..version import Kernel, Model, Plan, Problem, Unsupported, Version
 from .reference import Reference, reference_of
 
 OWN = [version for version in VERSIONS.values() if not version.is_peer]

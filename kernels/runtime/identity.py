@@ -7,7 +7,7 @@ refusing line keeps evidence valid; a changed kernel or constant does not.
 
 import functools
 import hashlib
-import importlib
+import importlib.resources
 import inspect
 import linecache
 import types
@@ -22,23 +22,43 @@ PACKAGE = __name__.split(".")[0]
 
 @functools.cache
 def module_text(module: str) -> tuple[str, bool] | None:
-    """The text of a module, and whether it is a package; None where there is no such module."""
+    """The text of a module, empty where it has no source, and whether it is a package; None where there is none."""
     try:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name == module:
             return None
         raise
-    return "".join(linecache.getlines(str(loaded.__file__))), hasattr(loaded, "__path__")
+    loader: Any = loaded.__loader__
+    text = "".join(linecache.getlines(str(loaded.__file__))) or loader.get_source(module)  # where it is in a zip
+    return text or "", hasattr(loaded, "__path__")
 
 
 CODE = Code(PACKAGE, module_text)
 
 
+@functools.cache
+def _package_identity() -> str:
+    """A digest of all files of a package without sources, which tell one release from another."""
+    digest, pending = hashlib.sha256(), [importlib.resources.files(PACKAGE)]
+    for folder in pending:
+        for each in sorted(folder.iterdir(), key=lambda each: each.name):
+            if each.is_dir():
+                pending.append(each)
+            else:
+                digest.update(each.name.encode() + each.read_bytes())
+    return digest.hexdigest()
+
+
 def _function_identity(function: Any) -> str:
     """A digest of the code of a function and of the values it closes over."""
     root = function.__code__.co_qualname.split(".")[0]
-    text = CODE.digest(function.__module__, root) if CODE.holds(function.__module__) else _foreign(function)
+    if not CODE.holds(function.__module__):
+        text = _foreign(function)
+    elif module_text(function.__module__) == ("", False):
+        text = f"{_package_identity()} {function.__module__}.{root}"
+    else:
+        text = CODE.digest(function.__module__, root)
     names, cells = function.__code__.co_freevars, function.__closure__ or ()
     closure = [f"{name}={_value_identity(cell.cell_contents)}" for name, cell in zip(names, cells, strict=True)]
     return " ".join([text, *closure])

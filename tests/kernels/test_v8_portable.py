@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from v8_plans import plan_of, tried
 
-from kernels import Problem, Unsupported
+from kernels import Problem, Unsupported, version
 from kernels.checking.reference import reference_of
 from kernels.constants import SHARED_LIMIT
 from kernels.flash.cluster.portable import core as portable
 from kernels.flash.cluster.portable.core import Shape, choose
-from kernels.flash.versions import rope_v8_portable
 from kernels.runtime.compile import blocks_per_sm, compile_ptx, require_target, resources
 from kernels.runtime.emulator import run
 from kernels.version import Launch
@@ -75,7 +74,7 @@ def test_a_tile_of_queries_reads_k_and_v_once() -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("problem", [MAIN, MANY], ids=str)
 def test_the_launch_is_one_for_any_gpu(problem: Problem) -> None:
-    (launch,) = rope_v8_portable(problem).steps
+    (launch,) = version("rope_v8_portable")(problem).steps
     assert isinstance(launch, Launch)
     assert launch.cluster == 1 and launch.shared_bytes <= SHARED_LIMIT and launch.kernel.architecture is None
     require_target(launch, "sm_75")
@@ -98,4 +97,4 @@ def test_the_launch_is_one_for_any_gpu(problem: Problem) -> None:
 )
 def test_what_it_does_not_take_says_so(problem: Problem, message: str) -> None:
     with pytest.raises(Unsupported, match=message):
-        rope_v8_portable(problem)
+        version("rope_v8_portable")(problem)
