@@ -217,8 +217,7 @@ class Launch:
     """One kernel launch. `args` are numbers or names of the plan's buffers; `grid` counts blocks.
 
     `shared` is the layout of dynamic shared memory; `static` are the arrays that the kernel declares itself, one object
-    each. `shape` is what a V8 core made its kernel for, None for other kernels. `numbers` are the names of the last
-    arguments for whoever launches with numbers of their own; an argument with an empty name stays.
+    each. `shape` is what a V8 core made its kernel for, None for other kernels.
 
     Raises: Unsupported for a grid with more blocks along a dimension than any GPU takes.
     """
@@ -231,7 +230,6 @@ class Launch:
     static: SharedLayout = field(default_factory=SharedLayout)
     cluster: int = 1
     shape: Any = None
-    numbers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", tuple(int(size) for size in self.grid))

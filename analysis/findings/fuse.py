@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kernels import Problem
-from kernels.flash.decode.choose import MOST_QUERIES
+from kernels.flash.decode.plan import MOST_QUERIES
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..models.rivals import FULL, HYBRID, SEPARATE, Rival, beside_op, right, rivals, served, winners

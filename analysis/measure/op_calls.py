@@ -15,7 +15,8 @@ from kernels import Problem, Unsupported
 from kernels.checking.reference import ERROR_FACTOR
 from kernels.constants import FREQUENCY_BASE
 from kernels.flash.chunks.plan import LEAST_RATIO
-from kernels.flash.decode.choose import MOST_DIMS, MOST_QUERIES
+from kernels.flash.cluster.call import VERSIONS as V8
+from kernels.flash.decode.plan import MOST_DIMS, MOST_QUERIES
 from kernels.flash.prompts.float32_plan import LEAST_ROWS
 from kernels.limits import Share
 from kernels.op import warm
@@ -92,7 +93,7 @@ class Call:
         try:
             return warm.Call(self.problem, *given).served(target, share)
         except Unsupported:
-            return warm.V8[self.problem.family], ()
+            return V8[self.problem.family], ()
 
     def columns(self, target: str) -> Row:
         own = {name: getattr(self, name) for name in ("interleaved", "mode", "layout")}

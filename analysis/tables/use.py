@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels import VERSIONS
-from kernels.flash.decode.choose import MOST_QUERIES
+from kernels.flash.decode.plan import MOST_QUERIES
 
 from ..evidence import Evidence, Undecided, computed, measured
 from ..findings import fuse

@@ -13,10 +13,12 @@ from ..limits import EMULATED_TARGET, Share
 from ..rates import rates_of, slopes_of
 from ..tensor_map import MAP_BYTES, TensorMap
 from ..version import Buffer, Launch, Plan, Problem
+from . import args
 from .schedule import Shape
 
 WHOLE = Share()  # of plans, which are the same on every machine
-NAMES = ("q", "k", "v", "out")  # of a launch's first arguments
+TENSORS = ("q", "k", "v", "out")  # a launch's first arguments
+NAMES = (*args.Tensors._fields, *args.Sizes._fields, *args.Rotation._fields, *args.Workspace._fields)
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,30 @@ def request_of(
 
 @dataclass(frozen=True)
 class Call:
-    """Calls alike but for how many keys there are: their kernel, and its arguments."""
+    """Calls alike but for how many keys there are: their kernels, and what these are launched with."""
 
     name: ClassVar[str]  # of its version, behind the family
     any_keys: ClassVar[bool] = True  # whether it is chosen however many keys there are
+    by_strides: ClassVar[bool] = False  # whether its launches depend on the strides of k and v
 
     shape: Any
     of: Request
+
+    @property
+    def version(self) -> str:
+        """The id of the version whose kernels these are."""
+        family = "rope" if self.of.problem.family == "rope" or not self.any_keys else "attention"
+        return f"{family}_{self.name}"
+
+    @property
+    def half_split(self) -> bool:
+        """Whether the kernels take half-split pairs."""
+        return self.of.half_split
+
+    @property
+    def turns(self) -> tuple[int, int] | None:
+        """Pairs and step of `rates_of`, which the kernels read; None for `rates_of_turning`."""
+        return self.shape.dims // 2, self.shape.row_step
 
     @property
     def tiles(self) -> int:
@@ -102,13 +121,29 @@ class Call:
         rows = (p.kv_heads, p.heads // p.kv_heads, p.seq_q, seq_k, self.tiles, self.shape.rows)
         return (*rows, split_keys, splits, q_offset, int(p.causal), scale, lengths, int(self.of.by_length))
 
-    def workspace(self, inputs: dict[str, Buffer]) -> dict[str, Buffer]:
-        """The buffers of a plan that launches fill for those behind them, and maps."""
+    def alike(self, seq_k: int) -> Any:
+        """A key that numbers of keys share for which the launches are the same."""
+        return seq_k
+
+    def at(self, seq_k: int, k: tuple[int, ...], v: tuple[int, ...]) -> "Call":
+        """The call for so many keys; k and v have these strides of batch, head and row."""
+        return self
+
+    def buffers(self, seq_k: int) -> dict[str, Buffer]:
+        """Those that launches fill for the ones behind them: of each call its own, as calls may run at once."""
+        return {}
+
+    def maps(self, seq_k: int, k: tuple[int, ...], v: tuple[int, ...]) -> dict[str, TensorMap]:
+        """Of `buffers`, or of k and v with these strides."""
         return {}
 
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
-        """`args` are those of all kernels; without, the launches are to be compiled."""
+        """Those for so many keys; `args` are values of the arguments NAMES, or names."""
         raise NotImplementedError
+
+    def all_launches(self, seq_k: int) -> tuple[Launch, ...]:
+        """Those whose kernels calls need, whether they have so many keys or others."""
+        return self.launches(NAMES, seq_k)
 
 
 def flash_plan(
@@ -134,7 +169,9 @@ def flash_plan(
     call = choose(request_of(problem, target, half_split, asked, share=Share(sms)))
     call = replace(call, shape=replace(call.shape, **fields))
     buffers = inputs_of(problem, call.shape, capacity or problem.seq_k, tensors)
-    buffers |= call.workspace(buffers)
+    buffers |= call.buffers(problem.seq_k)
+    maps = call.maps(problem.seq_k, *(strides_of(buffers[name].shape) for name in "kv"))
+    buffers |= {name: Buffer((MAP_BYTES // 4,), "int32", tensor_map=each) for name, each in maps.items()}
 
     def named(*names: str) -> list[str]:
         """The buffers of arguments; q stands for one that the kernel does not read."""
@@ -142,17 +179,17 @@ def flash_plan(
 
     table_rows, pitch = buffers["cos"].shape if "cos" in buffers else (0, 0)
     places = buffers["positions"].shape[1] if "positions" in buffers else 0
-    strides = (stride for name in NAMES for stride in strides_of(buffers[name].shape))
+    strides = (stride for name in TENSORS for stride in strides_of(buffers[name].shape))
     sizes = call.sizes(problem.seq_k, problem.q_offset, *named("lengths"))
     rotation = (problem.rotary_dim, *named("rates", "cos", "sin"), pitch, table_rows, *named("positions"), places)
-    args = (*NAMES, *strides, *sizes, *rotation, *named("slopes", "part", "totals"))
+    args = (*TENSORS, *strides, *sizes, *rotation, *named("slopes", "part", "totals"))
     return Plan(problem, buffers, call.launches(args, problem.seq_k))
 
 
 def inputs_of(problem: Problem, shape: Shape, capacity: int, tensors: dict[str, tuple[Any, str]]) -> dict[str, Buffer]:
     """The buffers of a problem for a kernel of `shape`: its tensors, those that are given, and tables."""
     cache, embedding = (problem.batch, problem.kv_heads, capacity, problem.hdim), shape.embedding
-    buffers = {name: Buffer(cache if name in "kv" else problem.q_shape, problem.dtype) for name in NAMES}
+    buffers = {name: Buffer(cache if name in "kv" else problem.q_shape, problem.dtype) for name in TENSORS}
     for name, (values, dtype) in tensors.items():
         if values is not None:
             buffers[name] = Buffer(values.shape, dtype, init=partial(np.asarray, values))
@@ -163,10 +200,6 @@ def inputs_of(problem: Problem, shape: Shape, capacity: int, tensors: dict[str, 
         rows = problem.batch * problem.heads
         buffers["slopes"] = Buffer((rows,), init=partial(slopes_of, problem.batch, problem.heads))
     return buffers
-
-
-def map_buffer(tensor_map: TensorMap) -> Buffer:
-    return Buffer((MAP_BYTES // 4,), "int32", tensor_map=tensor_map)
 
 
 def strides_of(shape: tuple[int, ...]) -> tuple[int, int, int]:

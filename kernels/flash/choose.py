@@ -1,24 +1,126 @@
-"""Which kernels serve a request of the ops."""
+"""Which kernel runs for a call, and why: TABLE, of which a call takes the first row that covers and takes it.
+
+`python -m kernels which` prints the row of a call, and its launches.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from ..version import Unsupported
 from .call import Call, Request
-from .chunks.plan import chosen_chunk
-from .decode.choose import MOST_QUERIES
-from .decode.plan import decode_call
-from .prompts.float32_plan import chosen32
+from .chunks.plan import chunk_call, pays
+from .cluster.call import cluster_call
+from .decode.plan import MOST_QUERIES, decode_call
+from .prompts.float32_plan import LEAST_ROWS, pays32, prompt32_call
 from .prompts.plan import prompt_call
 
+FLOAT32, HALF = ("float32",), ("float16", "bfloat16")
+MANY = MOST_QUERIES + 1
+ANY = "any"
 
-def chosen(request: Request) -> Call | None:
-    """The call that serves a request; None where that is V8. Raises: Unsupported in half precision.
 
-    Decode splits keys over blocks and reads them once for a group of heads: it is at least as fast as V8 wherever it
-    takes few enough queries. V8 reads keys once a head.
+def decode(request: Request) -> Call:
+    """Split the keys over the blocks of the card; read, and rotate, a key once for all query heads that share it.
+
+    V8 reads keys once a query head. With 32 heads on 8 KV heads, 1 query, 4,096 keys and 128 dims in float32, V8 took
+    3.4 times as long on an H100; where no heads share a key, 1.1 times.
     """
-    few = request.problem.seq_q <= MOST_QUERIES
-    if request.problem.dtype != "float32":
-        return decode_call(request) if few else prompt_call(request)
-    try:
-        return decode_call(request)
-    except Unsupported:
-        return chosen_chunk(request) or chosen32(request)
+    return decode_call(request)
+
+
+def prompt(request: Request) -> Call:
+    """Multiply tiles on tensor cores, by mma.sync while blocks are few, else by wgmma.
+
+    A launch in front rotates the keys. A block has 32 rows of queries on mma.sync, 128 on wgmma. With 32 heads on 8 KV
+    heads, 64 queries are 64 blocks of 32 rows, which 132 SMs run at once; 256 are 256, which wgmma does in 64.
+    """
+    return prompt_call(request)
+
+
+def chunk(request: Request) -> Call:
+    """Split the keys as in decode, on tensor cores, where tiles of queries are few for the keys that there are.
+
+    With 64 heads on 8 KV heads, 9 queries, 16,384 keys and 128 dims, V8 took 1.8 times as long on an H100; with 8
+    heads, 64 queries and 512 keys 0.7 times, and runs. V8 takes no lengths of sequences: then chunks run always.
+    """
+    call = chunk_call(request)
+    if not (request.by_length or pays(call)):
+        raise Unsupported("seq_k", request.problem.seq_k, "more keys", "V8 is as fast for {needed:,} keys")
+    return call
+
+
+def prompt32(request: Request) -> Call:
+    """Split each float32 into two float16 parts, and multiply these by wgmma, where estimates say that V8 is slower.
+
+    With 8 heads, 2,048 queries and keys and 128 dims, V8 took 2.9 times as long on an H100; with 256 of both, 1.06.
+    """
+    call = prompt32_call(request)
+    if not pays32(call):
+        raise Unsupported("seq_k", request.problem.seq_k, "more keys", "V8 is as fast for {needed:,} keys")
+    return call
+
+
+def cluster(request: Request) -> Call:
+    """Share a head dim of any size among the blocks of a cluster, or stream it: what nothing above takes.
+
+    With 4 heads, 64 queries and keys and 2,048 dims, a cluster of 8 blocks has a tile of 24 queries, and each block 256
+    of the dims.
+    """
+    return cluster_call(request)
+
+
+class Rule(NamedTuple):
+    """A row: the kernel for calls of these dtypes with `least` to `most` queries a head, if `choose` takes them.
+
+    What `choose` asks beside is told in words: how many keys, and which compute capability.
+    """
+
+    kernel: str
+    dtypes: tuple[str, ...]
+    least: int
+    most: int | None
+    keys: str
+    capability: str
+    choose: Callable[[Request], Call]
+
+    def covers(self, request: Request) -> bool:
+        p = request.problem
+        return p.dtype in self.dtypes and self.least <= p.seq_q and (self.most is None or p.seq_q <= self.most)
+
+    @property
+    def queries(self) -> str:
+        return f"{self.least} to {self.most}" if self.most else f"{self.least} or more"
+
+    @property
+    def reason(self) -> str:
+        return " ".join(inspect.cleandoc(self.choose.__doc__ or "").split())
+
+
+TABLE = (
+    Rule("decode", HALF, 1, MOST_QUERIES, ANY, "8.0 or more", decode),
+    Rule("prompt", HALF, MANY, None, ANY, "8.0 or more", prompt),
+    Rule("decode", FLOAT32, 1, MOST_QUERIES, ANY, ANY, decode),
+    Rule("chunk", FLOAT32, MANY, None, "512, and 8 a query, or more", "8.6 or more", chunk),
+    Rule("prompt32", FLOAT32, LEAST_ROWS, None, f"{LEAST_ROWS} or more", "9.0", prompt32),
+    Rule("cluster", FLOAT32, 1, None, ANY, ANY, cluster),
+)
+
+
+def considered(request: Request) -> Iterator[tuple[Rule, Call | Unsupported]]:
+    """The rows that cover a request, in order, each with its refusal; and the one that takes it, with its call."""
+    for rule in TABLE:
+        if rule.covers(request):
+            try:
+                yield rule, rule.choose(request)
+                return
+            except Unsupported as refusal:
+                yield rule, refusal
+
+
+def chosen(request: Request) -> Call:
+    """The call that serves a request. Raises: Unsupported, as the last row that covers it."""
+    *_, (_, found) = considered(request)
+    if isinstance(found, Unsupported):
+        raise found
+    return found

@@ -99,7 +99,7 @@ def shapes(rows: int, hdim: int, splits: int) -> dict[str, tuple[int, ...]]:
 
 
 def launch_combine(
-    dtype: str, q_shape: tuple[int, int, int, int], splits: int, strides: tuple[int, int, int], overlap: bool = True
+    dtype: str, q_shape: tuple[int, int, int, int], splits: int, strides: tuple[int | str, ...], overlap: bool = True
 ) -> Launch:
     """`strides` are those of batch, head and row of the output, in elements."""
     batch, heads, seq_q, hdim = q_shape

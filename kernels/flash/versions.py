@@ -12,7 +12,7 @@ from ..constants import require
 from ..rates import alibi_slopes, require_table
 from ..version import Buffer, Plan, Problem, register
 from .chunks.plan import chunk_plan
-from .cluster import Call, attend, embed_rows, hybrid, plan, require_problem
+from .cluster import Operands, attend, embed_rows, hybrid, plan, require_problem
 from .cluster.alibi import ALIBI
 from .cluster.mma.core import attend as attend_by_warps
 from .cluster.portable.core import attend as attend_anywhere
@@ -110,7 +110,7 @@ def rope_separate_v8(problem: Problem, target: str) -> Plan:
     Change from rope_v8: a kernel rotates Q and K before the attention, through global memory; the core is the same.
     """
     require_problem(problem, "rope")
-    call = Call(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim)
+    call = Operands(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim)
     attention = attend(problem, q="q_embedded", k="k_embedded", target=target)
     buffers = {"rates": rates_buffer(problem.rotary_dim), "q_embedded": Buffer(problem.q_shape)}
     return plan(problem, embed_rows(call, "q"), embed_rows(call, "k"), attention, **buffers)

@@ -53,7 +53,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from ..flash.decode.choose import MOST_QUERIES
+from ..flash.decode.plan import MOST_QUERIES
 from ..version import Problem, Unsupported
 from . import warm
 from .arguments import NO_TENSORS, Settled, Tensors, ask, flag, integer, real, require_out

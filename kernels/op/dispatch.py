@@ -1,127 +1,39 @@
 """Launches on a user's own tensors: on their device, on torch's current stream, where they lie."""
 
 import functools
-import itertools
-import math
-import operator
 import sys
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from ..constants import FLOATS, require
-from ..flash import cluster
+from ..constants import require
 from ..flash.call import Request, request_of
 from ..flash.choose import chosen
-from ..flash.cluster import PLAIN, require_problem, serve
-from ..flash.cluster.alibi import ALIBI
-from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, NUMBERS, require_stride
-from ..flash.cluster.rope import mode
+from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
 from ..flash.cluster.shape import power_of_two
-from ..flash.decode.choose import MOST_QUERIES
 from ..limits import Share
 from ..rates import rates_of, rates_of_turning, slopes_of
 from ..runtime import gpu, streams
-from ..runtime.gpu import C_FORMATS
-from ..version import Launch, Problem, Unsupported
+from ..version import Problem, Unsupported
 from . import resident
 from .arguments import MOST_PLACES, NO_TENSORS, Settled, Tensors
 from .fallback import MOST_POSITIONS
-from .launcher import DTYPES, Caller, Decoder, workspace
-from .prepared import TENSORS, Prepared, prepared
-from .prompt import Prompter, Prompter32
+from .launcher import DTYPES, Launcher
 
 _C = torch._C
 PACKAGE = __name__.split(".")[0]
 ANY_KEYS = 0  # of the launches that a signature has: takes any; others are by the keys that they are planned for
 ROW_BYTES = 16  # that a row starts on
+ALIGNED = (ROW_BYTES,) * 16  # strides of four tensors that kernels take where they lie
 MOST_ROWS = 2**31 - 1  # of tables, which kernels count in an int32
 
 KEYS = 64  # of a tile
-CALLERS = {"decode": Decoder, "chunk": Decoder, "prompt": Prompter, "prompt32": Prompter32}
-
-# What a kernel may ask for: the addresses of tensors and their strides in elements; numbers; the addresses of what else
-# the call has, 0 where it has none; the rows of cos and sin, and from one to the next; the stride of positions, 0 where
-# all share; the addresses of what a launch leaves to the next. Tables have an even number of pairs, and a row starts on
-# 8 bytes; rates are float32[pairs, 2], pairs even.
-VALUES = (
-    *TENSORS,
-    *(f"{tensor}{axis}" for tensor in TENSORS for axis in (".batch", ".head", ".row", ".dim")),
-    *NUMBERS,
-    *("cos", "sin", "rates", "positions", "slopes", "rows", "pitch", "positions.batch"),
-    *("k_embedded", "part", "totals"),
-)
-
-WORKSPACE = VALUES[-3:]
 
 _copied: set[str] = set()
 
 # torch.cuda.current_device without the question whether CUDA has begun: here it has. Builds without CUDA lack it.
 _current_device = getattr(torch._C, "_cuda_getDevice", lambda: torch.cuda.current_device())
-
-
-class Planned(NamedTuple):
-    """How a problem is launched.
-
-    launches: kernel, grid, block, shared memory and cluster of each, what it says of arguments is not read; and (name
-        or number, Numba type) of each scalar parameter, in their order; the names are of VALUES
-    workspace: float32 elements of each of WORKSPACE
-    interleaved: whether it takes pairs (2j, 2j + 1); the caller permutes what is half-split where it must
-    """
-
-    launches: tuple[tuple[Launch, tuple[tuple[str | int | float, str], ...]], ...]
-    workspace: tuple[int, ...] = (0, 0, 0)
-    interleaved: bool = True
-
-
-def plan_launch(
-    problem: Problem, target: str, share: Share, interleaved: bool, tables: bool, positions: bool
-) -> Planned:
-    """The launches of `problem` on a share of a card of `target`, such as "sm_90".
-
-    Raises: Unsupported where no core takes it.
-    """
-    require_problem(problem, problem.family)
-    half_split = not interleaved and problem.rotary_dim % 8 == 0 and problem.hdim % 8 == 0
-    table: tuple[str, ...] = ("q",)
-    embedding, table_type = PLAIN, FLOATS
-    if problem.family == "alibi":
-        embedding, table = ALIBI, ("slopes",)
-    elif problem.rotary_dim:
-        embedding, table_type = mode(tables, positions, half_split, problem.rotary_dim)
-        table = ("cos", "sin", "pitch", "rows") if tables else ("rates",)
-        table += ("positions", "positions.batch") if positions else ()
-    launches = serve(problem, embedding, table, problem.rotary_dim, target, share, table_type=table_type)
-    shapes = cluster.workspace(problem, launches)
-    floats = tuple(math.prod(shapes.get(name, (0,))) for name in WORKSPACE)
-    return Planned(tuple((launch, _arguments(launch)) for launch in launches), floats, interleaved=not half_split)
-
-
-def _arguments(launch: Launch) -> tuple[tuple[str | int | float, str], ...]:
-    """Of a launch on tensors of any strides: those behind the first mention of each of TENSORS, and its numbers."""
-    names: list[str | int | float] = list(launch.args)
-    for name in TENSORS:
-        if name in names and not isinstance(names[(at := names.index(name)) + 1], str):
-            names[at + 1 : at + 4] = [f"{name}{axis}" for axis in (".batch", ".head", ".row")]
-    first = len(names) - len(launch.numbers)
-    names[first:] = [name or value for name, value in zip(launch.numbers, names[first:], strict=True)]
-    types = (str(kind) if str(kind) in C_FORMATS else "uint64" for kind in launch.kernel.parameters)
-    return tuple(zip(names, types, strict=True))
-
-
-class _Ready(NamedTuple):
-    """A call that has been planned and compiled.
-
-    Of each launch: the kernel, its grid, what takes that which it asks for from the values and the `constants` behind
-    them. `others` are those of `_others` where no call has its own.
-    """
-
-    launches: list[tuple[Prepared, tuple[int, ...], Any]]
-    constants: tuple[int | float, ...]
-    workspace: tuple[int, ...]
-    interleaved: bool
-    others: Any
 
 
 def launch_on_card(
@@ -154,9 +66,11 @@ def launch_on_card(
         found = settled.launches.get(_C._cuda_getCurrentRawStream(device)) or streams.plans(settled.launches, device)
     else:
         found = settled.launches.get(share, {})
-    ready = found.get(ANY_KEYS) or found.get(planned_keys(seq_k)) or _prepare(q, k, tensors, settled, device, share)
+    ready = found.get(ANY_KEYS) or found.get(planned_keys(seq_k))
+    if ready is None:
+        ready = prepare(q, k, tensors, settled, device, share, _places(q, k, v, out)[1])
     if isinstance(ready, Unsupported):
-        raise Unsupported(*ready.args)
+        raise type(ready)(*ready.args)  # a new one, without the tracebacks of those before
     if seq_k + seq_q + q_offset > MOST_POSITIONS and rotary_dim and tensors is NO_TENSORS:
         last = max(seq_k, q_offset + seq_q) - 1
         template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
@@ -170,29 +84,18 @@ def launch_on_card(
         if not _in_place(*_places(out, out, out, out), out.element_size()):
             written = torch.empty(out.shape, dtype=out.dtype, device=out.device)
         addresses, strides = _places(q, k, v, written)
-    if isinstance(ready, Caller):
-        others, _held = ready.kept or _others(q, tensors, settled, ready.turns)
-        lengths = tensors.lengths if tensors.lengths is None else tensors.lengths.resolve_neg().contiguous()
-        ready.launch(addresses, strides, seq_k, q_offset, 0 if lengths is None else lengths.data_ptr(), others)
-        return out if written is out else out.copy_(written)
-    made_of = (ready, seq_k, q_offset, strides) if ready.others else None
-    if made_of and ready.launches[0][0].launch_again(addresses, made_of):
-        return out if written is out else out.copy_(written)
-    others, _held = ready.others or _others(q, tensors, settled)  # held until it is launched
-    _memory, places = workspace(ready.workspace, q.device)
-    numbers = (seq_q, seq_k, q.shape[3], rotary_dim, q_offset, settled.causal, settled.scale)
-    values = (*addresses, *strides, *numbers, *others, *places, *ready.constants)
-    for made, grid, pick in ready.launches:
-        made.launch(grid, pick(values), made_of)
+    others, _held = ready.kept or _others(q, tensors, settled, ready.turns)  # held until it is launched
+    lengths = tensors.lengths if tensors.lengths is None else tensors.lengths.resolve_neg().contiguous()
+    ready.launch(addresses, strides, seq_k, q_offset, 0 if lengths is None else lengths.data_ptr(), others)
     return out if written is out else out.copy_(written)
 
 
 def _others(
-    q: torch.Tensor, tensors: Tensors, settled: Settled, turns: Any = None
+    q: torch.Tensor, tensors: Tensors, settled: Settled, turns: tuple[int, int] | None
 ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """The values from "cos" on, and what their addresses are of.
 
-    `turns` are the pairs and step of the rates where they are those of `flash`.
+    `turns` are as of `Call`.
     """
     cos, sin, positions, slopes, _ = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
     rates = None
@@ -232,29 +135,28 @@ def planned_keys(seq_k: int) -> int:
     return KEYS * step * -(-tiles // step)
 
 
-def prepare(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> None:
-    """Plan, compile and load what a call launches; `device` is the current one. Raises: Unsupported."""
-    ready = _prepare(q, k, tensors, settled, device)
-    if isinstance(ready, Unsupported):
-        raise ready
-    if isinstance(ready, Prompter):
-        ready.planned(k.shape[2], (1, 1, 1))
+def prepare(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    tensors: Tensors,
+    settled: Settled,
+    device: int,
+    share: Share | None = None,
+    strides: tuple[int, ...] = ALIGNED,
+) -> Launcher | Unsupported:
+    """Plan, compile and load what a call launches, and remember it, or that no kernel takes it.
 
-
-def _prepare(
-    q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, device: int, share: Share | None = None
-) -> Caller | _Ready | Unsupported:
-    """Plan and compile, and remember both, or that no kernel takes it."""
-    ready: Caller | _Ready | Unsupported
-    keys, share = planned_keys(k.shape[2]), share or streams.share_of(device)
+    `device` is the current one, and `share` by default what the current stream launches to. `strides`: as of `_places`.
+    """
+    ready: Launcher | Unsupported
+    seq_k, share = k.shape[2], share or streams.share_of(device)
+    keys = planned_keys(seq_k)
     try:
-        request = _request(q, k, tensors, settled, share)
-        if call := chosen(request):
-            ready = CALLERS[call.name](call, q.device, device)
-            ready.kept = _kept_others(q, tensors, settled, ready.turns)
-            keys = ANY_KEYS if call.any_keys else keys
-        else:
-            ready = _compile(request, q, tensors, settled, device)
+        call = chosen(_request(q, k, tensors, settled, share))
+        ready = Launcher(call, q.device, device)
+        ready.plan(seq_k, strides)
+        ready.kept = _kept_others(q, tensors, settled, ready.turns)
+        keys = ANY_KEYS if call.any_keys else keys
     except Unsupported as refusal:
         ready = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
     settled.launches.setdefault(share, {})[keys] = ready
@@ -275,31 +177,7 @@ def _request(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     return request_of(problem, gpu.device_target(), not settled.interleaved, given, settled.scale, share)
 
 
-def require_one_length(request: Request) -> None:
-    """Raises: Unsupported for sequences with lengths of their own, which V8 does not take."""
-    template = "lengths are taken with up to {allowed} queries, or where keys are split; this call has {needed} queries"
-    require(not request.by_length, "seq_q", request.problem.seq_q, MOST_QUERIES, template)
-
-
-def _compile(request: Request, q: torch.Tensor, tensors: Tensors, settled: Settled, device: int) -> _Ready:
-    problem, target = request.problem, request.target
-    require_one_length(request)
-    tabled, placed = (bool(settled.rotary_dim) and each is not None for each in (tensors.cos, tensors.positions))
-    planned = plan_launch(problem, target, request.share, settled.interleaved, tabled, placed)
-    behind, constants, launches = itertools.count(len(VALUES)), [], []
-    for launch, arguments in planned.launches:
-        gpu.require_target(launch, target)
-        names = [name for name, _ in arguments]
-        made = prepared(launch, arguments, target, q.device, device)
-        constants += [name for name in names if not isinstance(name, str)]
-        places = [VALUES.index(name) if isinstance(name, str) else next(behind) for name in names]
-        launches.append((made, launch.grid, operator.itemgetter(*places)))
-    # What has a workspace is never launched again as it was.
-    others = None if any(planned.workspace) else _kept_others(q, tensors, settled)
-    return _Ready(launches, tuple(constants), planned.workspace, planned.interleaved, others)
-
-
-def _kept_others(q: torch.Tensor, tensors: Tensors, settled: Settled, turns: Any = None) -> Any:
+def _kept_others(q: torch.Tensor, tensors: Tensors, settled: Settled, turns: tuple[int, int] | None) -> Any:
     """`_others` of all calls alike, where they are tables that stay; None where calls have their own."""
     given = not (tensors.cos is tensors.positions is tensors.slopes is None)
     others = None if given else _others(q, tensors, settled, turns)

@@ -1,74 +1,99 @@
-"""Decode calls of one signature on a device: two launches, with a workspace of torch's allocator between them."""
+"""Launches of the calls of one signature on a device: any kernels of `flash`, with a workspace that torch allocates.
 
-import math
+Maps are passed by value, so a CUDA graph holds them as it holds numbers.
+"""
+
+import itertools
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from ..flash import args
-from ..flash.combine import NAMES as COMBINED
+from ..flash.call import NAMES, Call
 from ..runtime import gpu
-from ..runtime.gpu import C_FORMATS
+from ..tensor_map import TensorMap
 from ..version import Launch
-from .prepared import Prepared, build, prepared
+from .prepared import LEFT, MAPS, MOVING, Prepared, build, prepared
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-MOST_MAPS = 4096  # that are remembered
-NAMES = (*args.Tensors._fields, *args.Sizes._fields, *args.Rotation._fields, *args.Workspace._fields)
+MOST_PLANS, MOST_MAPS = 256, 4096  # that are remembered: of a signature, of a plan
+ALIGNED = 256  # bytes, which a tensor map begins on
+VALUES = (*NAMES[:-2], *LEFT, *MAPS)  # which a launch picks its arguments from; NAMES end with the first two of LEFT
+NO_MAPS = (b"",) * len(MAPS)
+NOTHING = (0,) * len(LEFT) + NO_MAPS
+K, V = slice(4, 7), slice(8, 11)  # of the strides: batch, head and row
+
+Pick = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
 
-def values_of(
-    addresses: Sequence[int],
-    strides: Sequence[int],
-    sizes: Sequence[Any],
-    rotary_dim: int,
-    others: Sequence[int],
-    part: int = 0,
-    totals: int = 0,
-) -> tuple[Any, ...]:
-    """The values of a launch, in the order of `NAMES`; `strides` are four of each tensor."""
-    cos, sin, rates, positions, slopes, rows, pitch, apart = others
-    apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
-    rotation = (rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
-    return (*addresses, *apart_in_rows, *sizes, *rotation, part, totals)
+def picker(args: Sequence[Any]) -> Pick:
+    """A function that picks arguments, names of VALUES or numbers, from the values."""
+    if args == VALUES[: len(args)]:
+        return operator.itemgetter(slice(len(args)))
+    numbers = tuple(each for each in args if not isinstance(each, str))
+    behind = itertools.count(len(VALUES))
+    pick = operator.itemgetter(*(VALUES.index(each) if isinstance(each, str) else next(behind) for each in args))
+    return lambda values: pick(values + numbers)
 
 
-def workspace(floats: Sequence[int], device: torch.device) -> tuple[torch.Tensor | None, tuple[int, ...]]:
-    """One tensor for so many float32 after one another, and where each begins; None and 0 for none at all."""
-    if not any(floats):
-        return None, (0,) * len(floats)
-    memory = torch.empty(sum(floats), dtype=torch.float32, device=device)
-    return memory, tuple(memory.data_ptr() + 4 * sum(floats[:i]) for i in range(len(floats)))
+class Plan(NamedTuple):
+    """The launches of calls alike: of each the kernel, its grid, and what picks its arguments.
+
+    The workspace has `nbytes`, with each of LEFT at its offset, or without it. `maps` are none, or by MAPS the number
+    in MOVING of the address that each is of, or None. `encoded` are maps that were made, by that number and address.
+    """
+
+    call: Call
+    steps: list[tuple[Prepared, tuple[int, ...], Pick]]
+    nbytes: int
+    offsets: list[int | None]
+    maps: list[tuple[int, TensorMap] | None]
+    encoded: dict[tuple[int, int], bytes]
 
 
-class Caller:
-    """What calls of a signature on a device have in common; `call` is the first of them."""
+class Launcher:
+    """Launcher of a signature's calls on a device, which `call` was chosen for; `plan` comes before `launch`."""
 
-    kept: Any = None  # what a call has beside, where no call has its own
+    kept: Any = None  # addresses of tables, where all calls have the same
 
-    def __init__(self, call: Any, device: torch.device, index: int) -> None:
+    def __init__(self, call: Call, device: torch.device, index: int) -> None:
         self.call, self.device, self.index, self.target = call, device, index, gpu.device_target()
-        self.problem, self.rotary_dim = call.of.problem, call.of.problem.rotary_dim
-        self.interleaved = not call.of.half_split  # what the kernels take; it is what the call asks
-        self._maps: dict[Any, Any] = {}
-        self.turns = call.shape.dims // 2, call.shape.row_step  # the pairs and positions of the rates
+        self.rotary_dim, self.turns, self.interleaved = call.of.problem.rotary_dim, call.turns, not call.half_split
+        self._by_strides = call.by_strides
+        self._plans: dict[Any, Plan] = {}
+        self._last: tuple[int, tuple[int, ...], Any] = (0, (), None)  # keys, strides and plan of the last call
 
-    def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Maps, made once: a call's tensors lie where an earlier one's did."""
-        found = self._maps.get(key)
-        if found is None:
-            if len(self._maps) >= MOST_MAPS:
-                self._maps.clear()
-            found = self._maps[key] = make()
-        return found
+    def plan(self, seq_k: int, strides: tuple[int, ...]) -> Plan:
+        """Plan so many keys, and load the kernels of it; `strides` are as for `launch`. Raises: Unsupported."""
+        key = self.call.alike(seq_k), self._by_strides and strides
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = self._planned(seq_k, strides)
+        self._last = seq_k, strides, plan
+        return plan
 
-    def prepared(self, launch: Launch, names: Sequence[str]) -> Prepared:
-        """A launch whose arguments have these names; those that end with "_map" are maps."""
-        types = map(str, launch.kernel.parameters)
-        kinds = ("map" if name.endswith("_map") else kind for name, kind in zip(names, types, strict=True))
-        arguments = [(name, kind if kind in (*C_FORMATS, "map") else "uint64") for name, kind in zip(names, kinds)]
-        return prepared(launch, arguments, self.target, self.device, self.index)
+    def _planned(self, seq_k: int, strides: tuple[int, ...]) -> Plan:
+        call = self.call.at(seq_k, strides[K], strides[V])
+        needed = sorted(call.all_launches(seq_k), key=lambda each: -each.dynamic_bytes)
+        build(needed, self.target, self.index)
+        for launch in needed:
+            self._prepared(launch)
+        launches = call.launches(NAMES, seq_k)
+        steps = [(self._prepared(launch), launch.grid, picker(launch.args)) for launch in launches]
+        buffers, offsets, nbytes = call.buffers(seq_k), [], 0
+        for buffer in map(buffers.get, LEFT):
+            offsets.append(nbytes if buffer else None)
+            if buffer:
+                nbytes += -(-buffer.size * getattr(torch, buffer.dtype).itemsize // ALIGNED) * ALIGNED
+        maps = call.maps(seq_k, strides[K], strides[V])
+        described = {name: (MOVING.index(of.buffer), of) for name, of in maps.items()}
+        return Plan(call, steps, nbytes, offsets, [described.get(name) for name in MAPS] if maps else [], {})
+
+    def _prepared(self, launch: Launch) -> Prepared:
+        return prepared(launch, self.target, self.device, self.index)
 
     def launch(
         self,
@@ -79,32 +104,49 @@ class Caller:
         lengths: int,
         others: Sequence[int],
     ) -> None:
-        """Launch on torch's current stream; `strides` are four of each tensor. The device is the current one."""
-        raise NotImplementedError
+        """Launch on torch's current stream; `strides` are four of each tensor. The device is the current one.
 
-
-class Decoder(Caller):
-    """Decodes calls of a signature, or attends chunks of queries, however many keys they have."""
-
-    def __init__(self, call: Any, device: torch.device, index: int) -> None:
-        super().__init__(call, device, index)
-        attend, combine = call.launches((), call.of.problem.seq_k)
-        build((attend, combine), self.target, index)
-        self._attend, self._combine = self.prepared(attend, NAMES), self.prepared(combine, COMBINED)
-        self._last: tuple[Any, ...] = (None,)  # seq_k, and what follows of it
-
-    def launch(self, addresses: Any, strides: Any, seq_k: int, q_offset: int, lengths: int, others: Any) -> None:
-        last = self._last
-        if last[0] != seq_k:
-            floats = [math.prod(shape) for shape in self.call.parts(self.call.splits(seq_k)[0]).values()]
-            last = self._last = (seq_k, self.call.launches((), seq_k), floats)
-        _, (attend, combine), floats = last
-        _memory, (part, totals) = workspace(floats or (0, 0), self.device)
+        `others` are the addresses of cos, sin, rates, positions and slopes, the rows and pitch of tables, and the
+        elements from one sequence's positions to the next.
+        """
+        last_seq_k, last_strides, plan = self._last
+        if last_seq_k != seq_k or (self._by_strides and last_strides != strides):
+            plan = self.plan(seq_k, strides)
+        moving: tuple[Any, ...] = (*addresses, lengths, *NOTHING)
+        if plan.nbytes:
+            memory = torch.empty(plan.nbytes, dtype=torch.uint8, device=self.device)
+            start = memory.data_ptr()
+            left = [0 if offset is None else start + offset for offset in plan.offsets]
+            moving = (*addresses, lengths, *left, *NO_MAPS)
+        if plan.maps:
+            moving = (*moving[: -len(MAPS)], *encoded(plan, moving))
         made_of = (self, seq_k, q_offset, strides) if self.kept else None
-        if not (made_of and self._attend.launch_again((*addresses, lengths, part, totals), made_of)):
-            sizes = self.call.sizes(seq_k, q_offset, lengths)
-            values = values_of(addresses, strides, sizes, self.rotary_dim, others, part, totals)
-            self._attend.launch(attend.grid, values, made_of)
-        out = addresses[3]
-        if floats and not (made_of and self._combine.launch_again((out, part, totals), made_of)):
-            self._combine.launch(combine.grid, (part, totals, out, *strides[12:15], *combine.args[6:]), made_of)
+        values: tuple[Any, ...] = ()
+        for made, grid, pick in plan.steps:
+            if made_of and made.launch_again(moving, made_of):
+                continue
+            if not values:
+                cos, sin, rates, positions, slopes, rows, pitch, apart = others
+                apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
+                sizes = plan.call.sizes(seq_k, q_offset, lengths)
+                rotation = (self.rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
+                values = (*addresses, *apart_in_rows, *sizes, *rotation, *moving[5:])
+            made.launch(grid, pick(values), made_of)
+
+
+def encoded(plan: Plan, moving: Sequence[Any]) -> tuple[bytes, ...]:
+    """The maps of a call by MAPS, made once for an address: a call's tensors lie where an earlier one's did."""
+    made = []
+    for described in plan.maps:
+        if described is None:
+            made.append(b"")
+            continue
+        number, of = described
+        key = number, moving[number]
+        found = plan.encoded.get(key)
+        if found is None:
+            if len(plan.encoded) >= MOST_MAPS:
+                plan.encoded.clear()
+            found = plan.encoded[key] = gpu.encode_map(of, moving[number])
+        made.append(found)
+    return tuple(made)

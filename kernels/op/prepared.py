@@ -8,36 +8,30 @@ from typing import Any
 
 import torch
 
+from ..flash.call import TENSORS
 from ..runtime import cache, gpu
 from ..runtime import compile as compiler
-from ..runtime.gpu import C_FORMATS, MAP
+from ..tensor_map import MAP_BYTES
 from ..version import Launch
 from . import resident
 
 PACKAGE = __name__.split(".")[0]
 WORD = 8  # bytes of an address
-TENSORS = ("q", "k", "v", "out")
-MOVING = (*TENSORS, "lengths", "part", "totals", "k_rotated")  # addresses that differ between calls else alike
+LEFT = ("part", "totals", "k_embedded", "k_rotated", "scales", "q_parts", "k_parts", "v_parts")  # to a later launch
+MAPS = ("q_map", "k_map", "v_map")
+ADDRESSES = (*TENSORS, "lengths", *LEFT)
+MOVING = (*ADDRESSES, *MAPS)  # arguments that differ between calls else alike
 
 
 class _Cells(threading.local):
     """A thread's own arguments and configuration of a launch: the driver reads both outside of Python's lock."""
 
-    def __init__(
-        self,
-        function: Any,
-        launch: Launch,
-        size: int,
-        offsets: Sequence[int],
-        moving: Sequence[int],
-        device: Any,
-        early: bool,
-    ) -> None:
+    def __init__(self, function: Any, launch: Launch, size: int, offsets: Sequence[int], device: Any, early: bool):
         torch.zeros(1, device=device)  # makes torch's context current in this thread
         self.buffer = create_string_buffer(-(-size // WORD) * WORD)
-        self.words = memoryview(self.buffer).cast("B").cast("Q")
-        self.moving = [offsets[number] // WORD for number in moving]
-        self.filled: Any = None  # what the arguments but for the addresses that move were made of
+        self.bytes = memoryview(self.buffer).cast("B")
+        self.words = self.bytes.cast("Q")
+        self.filled: Any = None  # what the arguments but for those that move were made of
         start = addressof(self.buffer)
         self.config = gpu.configure(function, launch, early)
         self.grid = launch.grid
@@ -47,24 +41,18 @@ class _Cells(threading.local):
 class Prepared:
     """A compiled kernel on one device, launched with new arguments on each call, from any thread."""
 
-    def __init__(
-        self,
-        function: Any,
-        launch: Launch,
-        arguments: Sequence[tuple[Any, str]],
-        device: torch.device,
-        early: bool,
-    ) -> None:
-        names, types = zip(*arguments, strict=True)
-        layout, offsets = gpu.laid_out([MAP if name == "map" else C_FORMATS[name] for name in types])
+    def __init__(self, function: Any, launch: Launch, device: torch.device, early: bool) -> None:
+        layout, offsets = gpu.laid_out(gpu.formats_of(launch, MAPS))
         self._pack = layout.pack_into
-        places = [names.index(each) for each in MOVING if each in names]
-        self._cells = _Cells(function, launch, layout.size, offsets, places, device, early)
+        moves = [(offset, MOVING.index(name)) for name, offset in zip(launch.args, offsets) if name in MOVING]
+        self._words = [(at // WORD, number) for at, number in moves if number < len(ADDRESSES)]
+        self._maps = [(slice(at, at + MAP_BYTES), number) for at, number in moves if number >= len(ADDRESSES)]
+        self._cells = _Cells(function, launch, layout.size, offsets, device, early)
 
     def launch(self, grid: tuple[int, ...], values: Sequence[Any], made_of: Any = None) -> None:
         """Launch on torch's current stream; the device is the current one. Raises: GpuError, struct.error.
 
-        `made_of`: what tells the grid and the values apart from others, but for the addresses that move.
+        `made_of`: what tells the grid and the values apart from others, but for those that move.
         """
         cells = self._cells
         cells.filled = None
@@ -76,14 +64,16 @@ class Prepared:
         cells.filled = made_of
         cells.launch()
 
-    def launch_again(self, addresses: Sequence[int], made_of: Any) -> bool:
-        """Launch with other addresses of what it has of `MOVING`, if this thread's last launch was made of the same."""
+    def launch_again(self, moving: Sequence[Any], made_of: Any) -> bool:
+        """Launch with other values of MOVING, if this thread's last launch was made of the same."""
         cells = self._cells
         if cells.filled != made_of:
             return False
         words = cells.words
-        for place, address in zip(cells.moving, addresses):
-            words[place] = address
+        for word, number in self._words:
+            words[word] = moving[number]
+        for span, number in self._maps:
+            cells.bytes[span] = moving[number]
         cells.launch()
         return True
 
@@ -107,23 +97,13 @@ def build(launches: Iterable[Launch], target: str, index: int) -> None:
         compiler.build(missing, target)
 
 
-def prepared(
-    launch: Launch,
-    arguments: Sequence[tuple[Any, str]],
-    target: str,
-    device: torch.device,
-    index: int,
-) -> Prepared:
-    """One for each kernel and device, whatever the grid.
-
-    `arguments` are (name, Numba type or "map").
-    """
+def prepared(launch: Launch, target: str, device: torch.device, index: int) -> Prepared:
+    """The kernel of a launch on a device, whatever its grid; its `args` are names of arguments, or numbers."""
     key = _key(launch, index)
     if key not in _made:
         resident.refuse_capture("a kernel")
-        build([launch], target, index)
         ptx = compiler.compile_ptx(launch.kernel, target)
         function = gpu.load_ptx(ptx)
         gpu.configure(function, launch)  # or it is refused
-        _made[key] = Prepared(function, launch, arguments, device, gpu.waits_for_launch(ptx))
+        _made[key] = Prepared(function, launch, device, gpu.waits_for_launch(ptx))
     return _made[key]

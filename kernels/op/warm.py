@@ -10,19 +10,18 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..flash.call import WHOLE, request_of
+from ..flash.call import WHOLE, Request, request_of
 from ..flash.choose import chosen
 from ..limits import Share
 from ..runtime import cache, gpu, streams
 from ..runtime import compile as compiler
-from ..version import Kernel, Launch, Problem, Unsupported
+from ..version import Kernel, Problem, Unsupported
 from . import dispatch
 from .arguments import Settled, Tensors
-from .dispatch import PACKAGE, plan_launch, planned_keys, require_one_length
+from .dispatch import PACKAGE, planned_keys
 
 MOST_PROCESSES = 16  # each takes 500 MB, and 2 s to begin
 FEW = 4  # classes that one process compiles sooner
-V8 = {"rope": "rope_v8", "attention": "attention_v8", "alibi": "alibi_v1"}  # by family
 
 
 @dataclass(frozen=True)
@@ -41,24 +40,17 @@ class Call:
 
     def served(self, target: str, share: Share = WHOLE) -> tuple[str, tuple[Kernel, ...]]:
         """The version whose kernels the op takes, and these kernels, as `kernels`. Raises: Unsupported."""
+        call = chosen(self.request(target, share))
+        return call.version, tuple(launch.kernel for launch in call.all_launches(self.problem.seq_k))
+
+    def request(self, target: str, share: Share = WHOLE) -> Request:
+        """The request that the op plans."""
         problem = self.problem
         if problem.dtype == "float32":
             seq_k = planned_keys(problem.seq_k)
             problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
-        request = request_of(
-            problem, target, not self.interleaved, (self.tables, self.positions, self.lengths), share=share
-        )
-        if call := chosen(request):
-            family = "rope" if problem.family == "rope" or not call.any_keys else "attention"
-            return f"{family}_{call.name}", _kernels(call.launches((), problem.seq_k))
-        require_one_length(request)
-        planned = plan_launch(problem, target, share, self.interleaved, self.tables, self.positions)
-        launches = [launch for launch, _ in planned.launches]
-        return "rope_hybrid_v8" if planned.workspace[0] else V8[self.problem.family], _kernels(launches)
-
-
-def _kernels(launches: Iterable[Launch]) -> tuple[Kernel, ...]:
-    return tuple(launch.kernel for launch in launches)
+        given = self.tables, self.positions, self.lengths
+        return request_of(problem, target, not self.interleaved, given, share=share)
 
 
 def compile_classes(calls: Iterable[Call], target: str, share: Share = WHOLE) -> tuple[list[Call], int]:
@@ -96,7 +88,9 @@ def load_classes(calls: Iterable[Call], base: float, device: torch.device | str 
             beside = Tensors(**{name: one for name in given if given[name]})
             how = of.rotary_dim, base, call.interleaved, of.causal, of.softmax_scale
             settled = Settled(of.family, *how, by_place=True, seq_q=of.seq_q, launches={})
-            dispatch.prepare(q, k, beside, settled, index)
+            ready = dispatch.prepare(q, k, beside, settled, index)
+            if isinstance(ready, Unsupported):
+                raise ready
     return count
 
 

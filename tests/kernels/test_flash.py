@@ -14,10 +14,11 @@ from flash_plans import EPS, PLANS, allowed, assert_right, drawn, exact, output,
 from test_v8_modes import tables_of
 
 from kernels.flash.call import request_of
+from kernels.flash.choose import chosen
 from kernels.flash.chunks.kernel import chunk_kernel
-from kernels.flash.chunks.plan import chosen_chunk, chunk_call
-from kernels.flash.decode.choose import shape_of, splits_of
+from kernels.flash.chunks.plan import chunk_call
 from kernels.flash.decode.kernel import decode_kernel
+from kernels.flash.decode.plan import shape_of, splits_of
 from kernels.flash.prompts import plan as prompt_plan
 from kernels.flash.prompts.float32 import prompt32_kernel
 from kernels.flash.prompts.mma import prompt_kernel
@@ -416,7 +417,7 @@ def test_chunks_are_for_few_tiles_of_rows_and_many_keys(
     heads: int, rows: int, seq_q: int, seq_k: int, split: bool
 ) -> None:
     sizes = {"heads": heads * rows // seq_q, "kv_heads": heads, "seq_q": seq_q, "seq_k": seq_k, "hdim": 128}
-    assert bool(chosen_chunk(request_of(problem_of("chunk", **sizes), "sm_100"))) is split
+    assert (chosen(request_of(problem_of("chunk", **sizes), "sm_100")).name == "chunk") is split
 
 
 @pytest.mark.parametrize("heads", [1, 8, 16, 64, 264, 1000])

@@ -127,7 +127,7 @@ def compute(given: dict[str, Any]) -> None:
         hdim = int(given["kernel"].split("_")[3][1:])
         at(given["part"], (floats * hdim,), (1,)).fill_(torch.nan)
         at(given["totals"], (floats * 2,), (1,)).fill_(torch.nan)
-        assert given["totals"] == given["part"] + 4 * floats * hdim
+        assert given["totals"] >= given["part"] + 4 * floats * hdim
     attend_as(given, batch, given["threads"] if given["kernel"].startswith("chunk") else 32)
 
 

@@ -5,11 +5,11 @@ A wrong address, stride, table or number makes a wrong result, as on a card.
 
 import contextlib
 import ctypes
-import math
+import functools
 import threading
-from functools import partial
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,21 +20,84 @@ from torch.autograd import forward_ad
 import kernels
 from kernels import Problem, Unsupported, alibi_attention, attention, rope_attention
 from kernels.constants import require
+from kernels.flash.call import Call, Request
 from kernels.limits import Share
 from kernels.op import arguments, dispatch, library, prepared, resident
 from kernels.op.arguments import Asked, Tensors
-from kernels.op.dispatch import Planned, planned_keys
+from kernels.op.dispatch import planned_keys
 from kernels.op.fallback import MOST_POSITIONS, attend
 from kernels.runtime import cache, gpu, streams
 from kernels.runtime import compile as compiler
 from kernels.runtime.gpu import C_FORMATS
-from kernels.version import Kernel, Launch
+from kernels.version import Buffer, Kernel, Launch
 
 AXES = ("batch", "head", "row")
-NUMBERS = {"seq_q": "uint32", "seq_k": "uint32", "hdim": "uint32", "rotary_dim": "uint32", "q_offset": "uint32"}
-NUMBERS |= {"causal": "int32", "scale": "float32"}
 CELLS = {"Q": ctypes.c_uint64, "I": ctypes.c_uint32, "i": ctypes.c_int32, "f": ctypes.c_float}
 MOST_ROWS, BEFORE_FROM = 1200, 128  # keys from which a launch before moves them
+
+
+class Code(NamedTuple):
+    """A kernel that is made up: it computes by its arguments alone, or moves keys if it does not attend."""
+
+    family: str
+    tables: bool
+    positioned: bool
+    before: bool
+    half: bool
+    attends: bool
+
+
+@functools.cache
+def kernel_of(code: Code) -> Kernel:
+    """Its arguments are in an order in which those of 4 and 8 bytes take turns, as they are aligned apart."""
+    kinds = {"seq_q": "int32", "seq_k": "int32", "rotary_dim": "uint32", "q_offset": "int32", "causal": "int32"}
+    kinds |= {"scale": "float32", "q": "uint64", "k": "uint64", "v": "uint64", "out": "uint64", "slopes": "uint64"}
+    kinds |= {name: "uint64" for name in ("cos", "sin", "rates", "positions")}
+    kinds |= {"k_embedded": "uint64"} if code.before else {}
+    for name in ("q", "k", "v", "out"):
+        kinds |= {f"{name}_{axis}": "uint32" if axis == "row" else "uint64" for axis in AXES}
+    kinds |= {"rows": "uint32", "pitch": "uint32", "batch": "uint64", 42: "uint32"}
+
+    def compute() -> None:
+        """Named in what is said of a compilation."""
+
+    compute.code, compute.arguments = code, kinds
+    return Kernel(compute, tuple(kinds.values()))
+
+
+@dataclass(frozen=True)
+class MadeUp(Call):
+    any_keys = False
+
+    @property
+    def turns(self) -> None:
+        return None
+
+    @property
+    def half_split(self) -> bool:
+        return self.of.half_split and self.of.problem.rotary_dim % 8 == 0
+
+    @property
+    def before(self) -> bool:
+        return self.of.problem.seq_k >= BEFORE_FROM
+
+    def alike(self, seq_k: int) -> None:
+        return None
+
+    def sizes(self, seq_k: int, q_offset: int, lengths: Any) -> tuple[Any, ...]:
+        p = self.of.problem
+        return (0, 0, p.seq_q, seq_k, 0, 0, 0, 0, q_offset, int(p.causal), self.of.scale, 0, 0)
+
+    def buffers(self, seq_k: int) -> dict[str, Buffer]:
+        return {"k_embedded": Buffer(self.of.problem.kv_shape)} if self.before else {}
+
+    def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
+        p, embedding, made = self.of.problem, self.of.embedding, []
+        tables, positioned = "tables" in embedding, embedding in ("positions", "placed_tables")
+        for attends in (False, True) if self.before else (True,):
+            kernel = kernel_of(Code(p.family, tables, positioned, self.before, self.half_split, attends))
+            made.append(Launch(kernel, (p.heads, p.seq_q), (64,), tuple(kernel.function.arguments)))
+        return tuple(made)
 
 
 class Card:
@@ -46,50 +109,27 @@ class Card:
         self.launched: list[dict[str, Any]] = []
         self.replays: list[Any] = []  # a function for each launch that makes it again, as a graph would
         self.loaded: list[Any] = []
-        self.plans: dict[Any, Any] = {}  # a launch and its arguments
 
-    def plan(
-        self, problem: Problem, target: str, sms: int, interleaved: bool, tables: bool, positions: bool
-    ) -> Planned:
-        require(problem.hdim % 4 == 0, "hdim", problem.hdim, "a multiple of 4")
-        self.problems.append(problem)
-        half = not interleaved and problem.rotary_dim % 8 == 0
-        before = problem.seq_k >= BEFORE_FROM
-        pointers = ["q", "k", "v", "out", *(["cos", "sin"] if tables else ["rates"] if problem.rotary_dim else [])]
-        pointers += ["positions"] * positions + ["slopes"] * (problem.family == "alibi")
-        pointers += ["k_embedded"] * before
-        # In an order in which arguments of 4 and 8 bytes take turns, as they are aligned apart.
-        arguments = [*NUMBERS.items(), *((name, "uint64") for name in pointers)]
-        for name in ("q", "k", "v", "out"):
-            arguments += [(f"{name}.{axis}", "uint32" if axis == "row" else "uint64") for axis in AXES]
-        arguments += (
-            [(42, "uint32")]
-            + [("rows", "uint32"), ("pitch", "uint32")] * tables
-            + [("positions.batch", "uint64")] * positions
-        )
-        launches = []
-        for attends in (False, True) if before else (True,):
-            code = (problem.family, tables, positions, before, half, attends, problem.rotary_dim > 0)
-            launch = Launch(Kernel(compute, code), (problem.heads, problem.seq_q), (64,), ())
-            self.plans[code] = launch, tuple(arguments)
-            launches.append(self.plans[code])
-        return Planned(tuple(launches), (math.prod(problem.kv_shape) * before, 0, 0), not half)
+    def choose(self, request: Request) -> Call:
+        require(request.problem.hdim % 4 == 0, "hdim", request.problem.hdim, "a multiple of 4")
+        self.problems.append(request.problem)
+        return MadeUp(object(), request)
 
-    def load(self, code: Any) -> int:
-        self.loaded.append(self.plans[code])
+    def load(self, kernel: Kernel) -> int:
+        self.loaded.append(kernel.function)
         return len(self.loaded) - 1
 
     def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
-        made, arguments = self.loaded[handle]
+        made = self.loaded[handle]
         pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
         given: dict[str, Any] = {}
-        for i, (name, numba_type) in enumerate(arguments):
+        for i, (name, numba_type) in enumerate(made.arguments.items()):
             given[name] = ctypes.cast(pointers[i], ctypes.POINTER(CELLS[C_FORMATS[numba_type]]))[0]
         given["grid"] = tuple(ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:3])
         given["stream"] = ctypes.cast(config + 32, ctypes.POINTER(ctypes.c_uint64))[0]
-        if made.kernel.signature[-2]:
+        if made.code.attends:
             self.launched.append(given | {"device": self.device})
-        self.replays.append(partial(compute, given, made, self.problems[-1]))
+        self.replays.append(functools.partial(compute, given, made.code, self.problems[-1]))
         self.replays[-1]()
         return 0
 
@@ -107,15 +147,15 @@ def at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: An
     return torch.from_numpy(np.frombuffer(memory, dtype)).as_strided(shape, strides)
 
 
-def compute(given: dict[str, Any], made: Launch, problem: Problem) -> None:
+def compute(given: dict[str, Any], code: Code, problem: Problem) -> None:
     """Attention over the memory that the arguments tell of."""
     assert given[42] == 42 and given["grid"] == (problem.heads, given["seq_q"], 1)
-    family, tables, positioned, before, half, attends, _ = made.kernel.signature
-    batch, hdim, pairs = problem.batch, given["hdim"], given["rotary_dim"] // 2
+    family, tables, positioned, before, half, attends = code
+    batch, hdim, pairs = problem.batch, problem.hdim, given["rotary_dim"] // 2
     sizes = {"q": (problem.heads, given["seq_q"]), "k": (problem.kv_heads, given["seq_k"])}
     sizes |= {"v": sizes["k"], "out": sizes["q"]}
     q, k, v, out = (
-        at(given[x], (batch, *sizes[x], hdim), (*(given[f"{x}.{axis}"] for axis in AXES), 1)) for x in sizes
+        at(given[x], (batch, *sizes[x], hdim), (*(given[f"{x}_{axis}"] for axis in AXES), 1)) for x in sizes
     )
     cos = sin = positions = slopes = None
     if tables:
@@ -130,7 +170,7 @@ def compute(given: dict[str, Any], made: Launch, problem: Problem) -> None:
         cos, sin = angle.cos().float(), angle.sin().float()
     if positioned:
         places = max(given["seq_k"], given["q_offset"] + given["seq_q"])
-        positions = at(given["positions"], (batch, places), (given["positions.batch"], 1), np.int32)
+        positions = at(given["positions"], (batch, places), (given["batch"], 1), np.int32)
     if family == "alibi":
         slopes = at(given["slopes"], (batch, problem.heads), (problem.heads, 1))
     if before:
@@ -171,9 +211,8 @@ def use(made: Any, monkeypatch: pytest.MonkeyPatch, *more: tuple[Any, str, Any])
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     made = Card()
-    own = [(dispatch, "plan_launch", made.plan), (dispatch, "chosen", lambda request: None)]
-    signature = compiler, "compile_ptx", lambda kernel, target: kernel.signature
-    use(made, monkeypatch, *own, signature, (torch.cuda, "device", made.on))
+    own = (dispatch, "chosen", made.choose), (compiler, "compile_ptx", lambda kernel, target: kernel)
+    use(made, monkeypatch, *own, (gpu, "waits_for_launch", lambda kernel: False), (torch.cuda, "device", made.on))
     return made
 
 
@@ -194,7 +233,7 @@ def test_tensors_are_taken_where_they_lie(card: Card) -> None:
     assert rope_attention(q, k, k, out=out) is out
     (given,) = card.launched
     assert (given["q"], given["k"], given["out"]) == (q.data_ptr(), k.data_ptr(), out.data_ptr())
-    assert [given[f"k.{axis}"] for axis in AXES] == [2 * 40 * 64, 40 * 64, 64]
+    assert [given[f"k_{axis}"] for axis in AXES] == [2 * 40 * 64, 40 * 64, 64]
     assert given["grid"] == (4, 3, 1)
 
 
@@ -207,7 +246,7 @@ def test_writes_into_what_it_reads_or_has_twice_go_through_a_copy(card: Card) ->
         assert torch.equal(out, exact)
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
         attention(packed[:, :, :3], k, k, out=torch.empty(1, 1, 3, 8).expand(2, 4, 3, 8))
-    assert card.launched[-1]["out.batch"] == 4 * 3 * 8
+    assert card.launched[-1]["out_batch"] == 4 * 3 * 8
 
 
 def test_a_forward_derivative_is_pytorchs_and_not_lost(card: Card) -> None:
@@ -240,7 +279,7 @@ def test_rows_whose_offsets_in_a_tile_need_more_than_32_bits_are_copied(card: Ca
     for apart, stride in ((2**26 - 4, 2**26 - 4), (2**26, 8)):
         far = torch.empty(apart + 8).as_strided((1, 1, 2, 8), (apart + 8, apart + 8, apart, 1))
         out = attention(**given | {name: far.copy_(given[name])})
-        assert torch.equal(out, exact) and card.launched[-1][f"{name}.row"] == stride
+        assert torch.equal(out, exact) and card.launched[-1][f"{name}_row"] == stride
 
 
 @pytest.mark.filterwarnings("error")

@@ -12,13 +12,14 @@ from v8_plans import CORES, inputs_of, plan_in_mode
 
 from kernels import Problem
 from kernels.flash import cluster
+from kernels.flash.call import request_of
+from kernels.flash.cluster import call as planning
 from kernels.flash.cluster.embedding import MOST_POSITIONS
 from kernels.flash.cluster.launch import strides
 from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.portable import core as portable
 from kernels.flash.cluster.rope import rates_buffer
 from kernels.flash.cluster.wgmma import core as wgmma
-from kernels.op import dispatch
 from kernels.runtime.emulator import run
 from tests.sampling import swept
 
@@ -120,18 +121,15 @@ def test_halves_in_other_shapes(core: Any, problem: Problem, shape: Any) -> None
 
 
 @pytest.mark.parametrize("half_split", [False, True])
-def test_the_op_embeds_keys_before_at_their_own_positions(monkeypatch: pytest.MonkeyPatch, half_split: bool) -> None:
+def test_op_embeds_keys_at_their_own_positions(monkeypatch: pytest.MonkeyPatch, half_split: bool) -> None:
     """Wherever the queries are: by the kernels, with the arguments that the op gives them."""
     problem = Problem("rope", 2, 4, 2, 9, 70, hdim=64, rotary_dim=64)
-    monkeypatch.setattr(cluster, "fastest", lambda *_: (True, 0.0))
-    planned, inputs = dispatch.plan_launch(problem, "sm_90", 132, not half_split, False, False), inputs_of(problem)
-    values = {"causal": 0, "scale": problem.softmax_scale}
-    values |= {name: getattr(problem, name) for name in ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset")}
+    monkeypatch.setattr(planning, "fastest", lambda *_: (True, 0.0))
+    call, inputs = planning.cluster_call(request_of(problem, "sm_90", half_split)), inputs_of(problem)
+    values = {"seq_k": problem.seq_k, "q_offset": problem.q_offset, "scale": problem.softmax_scale}
     for name in ("q", "k", "v", "out"):
-        values |= dict(zip((f"{name}.batch", f"{name}.head", f"{name}.row"), strides(problem, name), strict=True))
-    launches = [
-        replace(launch, args=tuple(values.get(name, name) for name, _ in given)) for launch, given in planned.launches
-    ]
+        values |= dict(zip((f"{name}_batch", f"{name}_head", f"{name}_row"), strides(problem, name), strict=True))
+    launches = [replace(each, args=tuple(values.get(arg, arg) for arg in each.args)) for each in call.launches((), 70)]
     assert launches[0].kernel.name.startswith("embed_rows")
     report = run(cluster.plan(problem, *launches, rates=rates_buffer(64)), inputs)
     q, k, v = (torch.from_numpy(inputs[name]) for name in "qkv")

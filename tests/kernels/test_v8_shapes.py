@@ -18,7 +18,7 @@ from kernels.flash.cluster.shape import GROUP
 from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.flash.cluster.wgmma.choose import takes
 from kernels.flash.cluster.wgmma.shape import KEYS
-from kernels.flash.decode.choose import MOST_QUERIES
+from kernels.flash.decode.plan import MOST_QUERIES
 from kernels.op.warm import Call
 
 MAX_HDIM = 16_384

@@ -5,11 +5,10 @@ from functools import partial
 
 from ...constants import require, require_raw_keys
 from ...limits import capability, limits_of
-from ...version import Kernel, Unsupported
+from ...version import Kernel
 from ..call import Request, flash_plan
 from ..cluster.wgmma.choose import fastest, takes
-from ..decode.choose import OVERLAP_SINCE
-from ..decode.plan import Decode
+from ..decode.plan import OVERLAP_SINCE, Decode
 from .kernel import chunk_kernel
 from .shape import FRAGMENT_ROWS, ChunkShape
 
@@ -96,15 +95,6 @@ def pays(call: Chunk) -> bool:
     if call.of.target != "sm_90" or not takes(problem, call.of.share):
         return True
     return call.cycles < fastest(problem, problem.rotary_dim, call.of.share)[1]
-
-
-def chosen_chunk(request: Request) -> Chunk | None:
-    """The call where it pays, or V8 has none as sequences have lengths of their own; else None."""
-    try:
-        call = chunk_call(request)
-    except Unsupported:
-        return None
-    return call if request.by_length or pays(call) else None
 
 
 chunk_plan = partial(flash_plan, chunk_call)

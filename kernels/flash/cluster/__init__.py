@@ -15,14 +15,14 @@ from ...version import Buffer, Launch, Plan, Problem, Unsupported
 from ..combine import launch_combine, shapes
 from .embed import embed_rows
 from .embedding import PLAIN, Embedding, require_problem
-from .launch import Call, strides
+from .launch import Operands
 from .mma.core import attend as attend_by_warps
 from .portable.core import attend as attend_anywhere
 from .shape import WHOLE
-from .wgmma.choose import fastest, takes
+from .wgmma.choose import takes
 from .wgmma.core import attend as attend_by_warpgroups
 
-__all__ = ["PLAIN", "Call", "Embedding", "attend", "embed_rows", "hybrid", "plan", "require_problem", "serve"]
+__all__ = ["PLAIN", "Embedding", "Operands", "attend", "embed_rows", "hybrid", "plan", "require_problem"]
 
 WARPGROUPS_ON = (9, 0)  # the compute capability
 
@@ -52,7 +52,8 @@ def hybrid(problem: Problem, embedding: Embedding, *how: Any, **options: Any) ->
     """A launch that embeds K, and one that embeds Q and attends; arguments as of `attend`, whose K this one is."""
     queries = replace(embedding, name=f"{embedding.name}_of_queries", keys=False)
     attention = attend(problem, queries, *how, k="k_embedded", **options)
-    call = Call(problem, embedding, *how, **{name: options[name] for name in ("table_type",) if name in options})
+    own = {name: options[name] for name in ("table_type", "by_name") if name in options}
+    call = Operands(problem, embedding, *how, **own)
     return embed_rows(call, overlap=attention.shape.core == "wgmma"), attention
 
 
@@ -71,22 +72,16 @@ def workspace(problem: Problem, launches: Sequence[Launch]) -> dict[str, tuple[i
     return {name: shape for name, shape in made.items() if any(name in launch.args for launch in launches)}
 
 
-def combined(problem: Problem, *launches: Launch) -> tuple[Launch, ...]:
-    """These launches, and the one that combines the parts if the last, which attends, leaves some."""
+def combined(problem: Problem, *launches: Launch, **options: Any) -> tuple[Launch, ...]:
+    """These launches, and the one that combines the parts if the last, which attends, leaves some.
+
+    `options` are those of `Operands`.
+    """
     splits = splits_of(problem, launches[-1])
     if not splits:
         return launches
-    return *launches, launch_combine(problem.dtype, problem.q_shape, splits, strides(problem, "out"))
-
-
-def serve(
-    problem: Problem, embedding: Embedding, table: Any, dims: int, target: str, share: Share, **options: Any
-) -> tuple[Launch, ...]:
-    """The launches that are fastest by the rule: those of `hybrid` or that of `attend`. Raises: Unsupported."""
-    how, on = (problem, embedding, table, dims), {"target": target, "share": share, **options}
-    may = capability(target) == WARPGROUPS_ON and embedding.keys and takes(problem, share)
-    before = may and fastest(problem, dims, share)[0]
-    return combined(problem, *(hybrid(*how, **on) if before else (attend(*how, **on),)))
+    strides = Operands(problem, **options).strides("out")
+    return *launches, launch_combine(problem.dtype, problem.q_shape, splits, strides)
 
 
 def plan(problem: Problem, *launches: Launch, **buffers: Buffer) -> Plan:

@@ -12,7 +12,7 @@ from ...device.vector import make_float4, st4
 from ...version import Kernel, Launch
 from ..tiles import launch_dependents
 from .embedding import Embedding, loader_of, no_values
-from .launch import Call, strides
+from .launch import Operands
 from .schedule import SIZES
 
 SEQ, DIMS, EACH = 32, 64, 2  # rows and dims of a block, whose threads have four dims of EACH rows
@@ -55,17 +55,16 @@ def kernel_of(embedding: Embedding, table_type: Any, overlap: bool) -> Kernel:
     return Kernel(embed_rows, (ROWS, ROWS, table_type, SIZES), STEP * COLUMNS)
 
 
-def embed_rows(call: Call, name: str = "k", overlap: bool = False) -> Launch:
+def embed_rows(call: Operands, name: str = "k", overlap: bool = False) -> Launch:
     """Embed the rows of `name`, q or k, into the buffer `<name>_embedded`, of the same shape, pairs side by side."""
-    p, of_tensor = call.problem, strides(call.problem, name)
-    heads, seq, offset = (p.heads, p.seq_q, p.q_offset) if name == "q" else (p.kv_heads, p.seq_k, 0)
+    p, into = call.problem, f"{name}_embedded"
+    seq_q, seq_k, hdim, embedded_dim, q_offset, *rest = call.numbers
+    heads, rows, seq, offset = (p.heads, p.seq_q, seq_q, q_offset) if name == "q" else (p.kv_heads, p.seq_k, seq_k, 0)
     table = (call.table,) if isinstance(call.table, str) else call.table
-    sizes = (heads, reciprocal_of(heads), seq, seq, p.hdim, call.embedded_dim, offset, *call.numbers[-2:])
-    numbers = (*(f"seq_{name}",) * 2, "hdim", "rotary_dim", "q_offset" if name == "q" else "", "causal", "scale")
+    sizes = (heads, reciprocal_of(heads), seq, seq, hdim, embedded_dim, offset, *rest)
     return Launch(
         kernel_of(call.embedding, call.table_type, overlap),
-        grid=(p.batch * heads, -(-p.hdim // DIMS), -(-seq // SEQ)),
+        grid=(p.batch * heads, -(-p.hdim // DIMS), -(-rows // SEQ)),
         block=(STEP * COLUMNS,),
-        args=(name, *of_tensor, f"{name}_embedded", *of_tensor, *table, *sizes),
-        numbers=numbers,
+        args=(name, *call.strides(name), into, *call.strides(into), *table, *sizes),
     )

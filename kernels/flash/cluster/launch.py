@@ -8,7 +8,7 @@ from ...device.rows import reciprocal_of
 from ...version import Kernel, Launch, Problem
 from .embedding import PLAIN, Embedding
 
-NUMBERS = ("seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")  # that all cores end with
+TENSORS = ("q", "k", "v", "out")  # of a call of the op
 MOST_STRIDE = 2**32 - 1  # in elements
 MOST_ROW_STRIDE = 2**26 - 1  # offsets within a tile of 64 rows then fit 32 bits
 
@@ -31,10 +31,11 @@ def strides(problem: Problem, name: str) -> tuple[int, int, int]:
 
 
 @dataclass(frozen=True)
-class Call:
+class Operands:
     """Attention to the buffers `q` and `k`, whose first `embedded_dim` dims are embedded.
 
-    `table` is the buffer that the embedding reads, or the arguments that its `table_type` consists of.
+    `table` is the buffer that the embedding reads, or the arguments that its `table_type` consists of. by_name: strides
+    of the op's tensors, and what varies between its calls, are names of `args` instead of the problem's numbers.
     """
 
     problem: Problem
@@ -45,21 +46,30 @@ class Call:
     k: str = "k"
     out: str = "out"
     table_type: Any = FLOATS
+    by_name: bool = False
 
     @property
     def tensors(self) -> tuple[str | int, ...]:
         """The first arguments: the name of each buffer and its strides, contiguous, and the table."""
-        rows = (part for name in (self.q, self.k, "v", self.out) for part in (name, *strides(self.problem, name)))
+        rows = (part for name in (self.q, self.k, "v", self.out) for part in (name, *self.strides(name)))
         return *rows, *((self.table,) if isinstance(self.table, str) else self.table)
 
+    def strides(self, name: str) -> tuple[str | int, ...]:
+        """Strides of batch, head and row of a buffer. Raises: Unsupported where they do not fit 32 bits."""
+        contiguous = strides(self.problem, name)
+        named = tuple(f"{name}_{axis}" for axis in ("batch", "head", "row"))
+        return named if self.by_name and name in TENSORS else contiguous
+
     @property
-    def numbers(self) -> tuple[int | float, ...]:
-        """The values of `NUMBERS`."""
+    def numbers(self) -> tuple[str | int | float, ...]:
+        """seq_q, seq_k, hdim, embedded dims, q_offset, causal and scale, with which all cores end."""
         p = self.problem
-        return p.seq_q, p.seq_k, p.hdim, self.embedded_dim, p.q_offset, int(p.causal), p.softmax_scale
+        varying = (p.seq_k, p.q_offset, p.softmax_scale)
+        seq_k, q_offset, scale = ("seq_k", "q_offset", "scale") if self.by_name else varying
+        return p.seq_q, seq_k, p.hdim, self.embedded_dim, q_offset, int(p.causal), scale
 
 
-def launch(kernel: Kernel, shape: Any, call: Call, heads_last: bool = False, split_keys: int = 0) -> Launch:
+def launch(kernel: Kernel, shape: Any, call: Operands, heads_last: bool = False, split_keys: int = 0) -> Launch:
     """A cluster for each tile of queries of each head, and for each part of the keys where these are split.
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or do not fit shared memory.
@@ -79,5 +89,4 @@ def launch(kernel: Kernel, shape: Any, call: Call, heads_last: bool = False, spl
         shared=shape.layout,
         cluster=shape.cluster,
         shape=shape,
-        numbers=NUMBERS,
     )

@@ -6,9 +6,9 @@ from typing import Any
 
 from ...constants import require, require_raw_keys
 from ...tensor_map import TensorMap
-from ...version import Buffer, Launch, Unsupported
+from ...version import Buffer, Launch
 from ..atoms.wgmma import GROUP_ROWS
-from ..call import Request, flash_plan, map_buffer
+from ..call import Request, flash_plan
 from ..cluster.wgmma.choose import fastest, takes
 from ..shapes import SLAB_DIMS, SPLIT_THREADS, Prompt32Shape
 from .float32 import prompt32_kernel
@@ -17,6 +17,7 @@ from .split import split_kernel, tile_count
 
 MOST_DIMS, DIMS_STEP = 256, 16
 FAMILIES = ("attention", "rope")
+PARTS = ("scales", "q_parts", "k_parts", "v_parts")  # what the first launch fills
 LEAST_ROWS, MOST_ROWS = 256, 1 << 22  # the last as a grid has 65,535 blocks in a dim
 STARTED, PRODUCT, WIDE = 10_000, 4.6e-3, 1.4  # cycles: of both launches; of a row, key and dim; above 128 dims
 
@@ -34,7 +35,7 @@ def require_prompt32(request: Request) -> None:
 class Prompt32(Prompt):
     """Calls alike but for how many keys there are, as `plan.Prompt`."""
 
-    name, any_keys = "prompt32", False
+    name, any_keys, by_strides = "prompt32", False, False
     shape: Prompt32Shape  # type: ignore[assignment]
 
     @property
@@ -45,14 +46,16 @@ class Prompt32(Prompt):
         keys = max(blocks / self.of.sms * p.seq_k / 2, p.seq_k) if p.causal else -(-blocks // self.of.sms) * p.seq_k
         return STARTED + PRODUCT * (WIDE if p.hdim > 128 else 1) * keys * shape.rows * shape.dims
 
-    def buffers(self, seq_k: int) -> dict[str, tuple[int, ...]]:
-        """float32 shapes of what the first launch fills."""
+    def at(self, seq_k: int, k: tuple[int, ...], v: tuple[int, ...]) -> "Prompt32":
+        return self
+
+    def buffers(self, seq_k: int) -> dict[str, Buffer]:
         p, dims = self.of.problem, self.shape.dims
         keys, queries = (p.batch, p.kv_heads, seq_k, dims), (*p.q_shape[:3], dims)
         scales = (p.batch, p.heads + 2 * p.kv_heads, tile_count(self.shape, p.seq_q, seq_k))
-        return {"scales": scales, "q_parts": queries, "k_parts": keys, "v_parts": keys}
+        return {name: Buffer(shape) for name, shape in zip(PARTS, (scales, queries, keys, keys))}
 
-    def maps(self, seq_k: int) -> dict[str, TensorMap]:
+    def maps(self, seq_k: int, k: tuple[int, ...] = (), v: tuple[int, ...] = ()) -> dict[str, TensorMap]:
         """Of the parts; the rows of all query heads of a KV head are one after the other."""
         shape, p, made = self.shape, self.of.problem, {}
         for name, rows, box in (("q", self.of.rows, GROUP_ROWS),
@@ -63,15 +66,10 @@ class Prompt32(Prompt):
             made[f"{name}_map"] = TensorMap(f"{name}_parts", sizes, strides, (SLAB_DIMS, box, 1, 1))
         return made
 
-    def workspace(self, inputs: dict[str, Buffer]) -> dict[str, Buffer]:
-        seq_k = self.of.problem.seq_k
-        parts = {name: Buffer(shape) for name, shape in self.buffers(seq_k).items()}
-        return parts | {name: map_buffer(each) for name, each in self.maps(seq_k).items()}
-
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         buffers = self.buffers(seq_k)
         args = (*args, *buffers)
-        blocks = buffers["scales"][::-1]
+        blocks = buffers["scales"].shape[::-1]
         attend = Launch(
             prompt32_kernel(self.shape), self.grid, (self.shape.threads,), (*args, *self.maps(seq_k)), self.shape.layout
         )
@@ -91,18 +89,13 @@ def prompt32_call(request: Request) -> Prompt32:
     return call if few or hdim > 128 else replace(call, shape=replace(call.shape, groups=2))
 
 
-def chosen32(request: Request) -> Prompt32 | None:
-    """The call where the kernels take it, and are faster than V8 by the estimates, fitted on an H100; else None."""
-    try:
-        call = prompt32_call(request)
-    except Unsupported:
-        return None
-    p = request.problem
-    fits = not request.by_length and request.scale > 0 and p.batch * p.heads * p.seq_q <= MOST_ROWS
+def pays32(call: Prompt32) -> bool:
+    """Whether the op takes a call, which is then faster than V8 by the estimates, fitted on an H100."""
+    p, of = call.of.problem, call.of
+    fits = not of.by_length and of.scale > 0 and p.batch * p.heads * p.seq_q <= MOST_ROWS
     if not fits or min(p.seq_q, p.seq_k) < LEAST_ROWS:
-        return None
-    pays = not takes(p, request.share) or call.cycles < fastest(p, p.rotary_dim, request.share)[1]
-    return call if pays else None
+        return False
+    return not takes(p, of.share) or call.cycles < fastest(p, p.rotary_dim, of.share)[1]
 
 
 prompt32_plan = partial(flash_plan, prompt32_call)

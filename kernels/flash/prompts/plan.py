@@ -7,8 +7,8 @@ from ...constants import require
 from ...limits import capability
 from ...tensor_map import TensorMap
 from ...version import Buffer, Launch, Plan, Problem
-from ..call import Call, Request, flash_plan, map_buffer, strides_of
-from ..decode.choose import OVERLAP_SINCE, require_half
+from ..call import Call, Request, flash_plan, strides_of
+from ..decode.plan import OVERLAP_SINCE, require_half
 from ..shapes import SLAB_DIMS, PromptShape, WgmmaShape
 from .mma import prompt_kernel
 from .rotate import rotate_kernel
@@ -16,6 +16,7 @@ from .wgmma import THREADS, wgmma_kernel
 
 MOST_DIMS, DIMS_STEP = 256, 16
 MOST_KEY_DIMS = 1 << 17  # keys by dims that mma.sync takes
+MOST_BLOCKS = 65_535  # of a grid's second and third dim
 
 
 def require_prompt(request: Request) -> None:
@@ -51,7 +52,7 @@ def wgmma_shape(dtype: str, hdim: int, embedding: str, half_split: bool) -> Wgmm
 class Prompt(Call):
     """As `Call`; the scale is positive."""
 
-    name = "prompt"
+    name, by_strides = "prompt", True
     shape: PromptShape | WgmmaShape
 
     @property
@@ -63,7 +64,7 @@ class Prompt(Call):
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         """On wgmma, the launch that rotates keys comes first, where they are to be rotated."""
         grid, layout = self.grid, self.shape.layout
-        taken = self.rotated(args, "k_rotated", seq_k) if self.shape.rotates and args else args
+        taken = self.rotated(args, "k_rotated", seq_k) if self.shape.rotates else args
         if isinstance(self.shape, PromptShape):
             made = Launch(prompt_kernel(self.shape), grid, (self.shape.threads,), taken, layout)
         else:
@@ -83,21 +84,28 @@ class Prompt(Call):
         """The arguments with `keys`, which have no gaps, in place of those that `args` begin with."""
         return (args[0], keys, *args[2:7], *strides_of(self.keys(seq_k)), *args[10:])
 
-    def tensor_map(self, name: str, seq_k: int, strides: tuple[int, ...]) -> TensorMap:
+    def tensor_map(self, name: str, strides: tuple[int, ...], seq_k: int) -> TensorMap:
         """Of keys or values in the buffer `name`, whose (batch, head, row) strides count elements."""
-        size = self.shape.element.size
+        size, sizes = self.shape.element.size, self.keys(seq_k)
         box = (SLAB_DIMS, self.shape.tile_keys, 1, 1)
-        return TensorMap(name, self.keys(seq_k)[::-1], tuple(size * stride for stride in strides[::-1]), box)
+        # A dim of one may have any stride, which a map may not.
+        apart = [given if count > 1 else own for count, given, own in zip(sizes, strides, strides_of(sizes))]
+        return TensorMap(name, sizes[::-1], tuple(size * stride for stride in apart[::-1]), box)
 
-    def workspace(self, inputs: dict[str, Buffer]) -> dict[str, Buffer]:
-        made, keys, seq_k = {}, ("k", strides_of(inputs["k"].shape)), self.of.problem.seq_k
-        if self.shape.rotates:
-            made["k_rotated"] = Buffer(self.keys(seq_k), self.shape.dtype)
-            keys = ("k_rotated", strides_of(self.keys(seq_k)))
-        if isinstance(self.shape, WgmmaShape):
-            for name, (of, strides) in (("k_map", keys), ("v_map", ("v", strides_of(inputs["v"].shape)))):
-                made[name] = map_buffer(self.tensor_map(of, seq_k, strides))
-        return made
+    def at(self, seq_k: int, k: tuple[int, ...], v: tuple[int, ...]) -> "Prompt":
+        """By the kernel that the rule takes for so many keys; no map describes values that are expanded."""
+        request = replace(self.of, problem=replace(self.of.problem, seq_k=seq_k))
+        mapped = all(size == 1 or stride for size, stride in zip(self.keys(seq_k), v))
+        return prompt_call(request) if mapped else on_mma(request)
+
+    def buffers(self, seq_k: int) -> dict[str, Buffer]:
+        return {"k_rotated": Buffer(self.keys(seq_k), self.shape.dtype)} if self.shape.rotates else {}
+
+    def maps(self, seq_k: int, k: tuple[int, ...], v: tuple[int, ...]) -> dict[str, TensorMap]:
+        if not isinstance(self.shape, WgmmaShape):
+            return {}
+        keys = ("k_rotated", strides_of(self.keys(seq_k))) if self.shape.rotates else ("k", k)
+        return {"k_map": self.tensor_map(*keys, seq_k), "v_map": self.tensor_map("v", v, seq_k)}
 
 
 def pays_on_wgmma(call: Prompt) -> bool:
@@ -107,6 +115,16 @@ def pays_on_wgmma(call: Prompt) -> bool:
     """
     few_keys = call.shape.dims == 64 or call.of.problem.seq_k * call.shape.dims <= MOST_KEY_DIMS
     return call.tiles * call.of.shared_heads > call.of.sms or not few_keys
+
+
+def require_launch(call: Prompt) -> None:
+    """Raises: Unsupported for a scale that the kernels do not take, or more blocks than a grid has."""
+    p, scale = call.of.problem, call.of.scale
+    template = "scale is {needed}; in half precision kernels for prompts take {allowed}"
+    require(scale > 0, "scale", scale, "one above 0", template)
+    blocks = max(p.batch, p.kv_heads, call.tiles if p.causal else 1)
+    template = "the call has {needed:,} blocks in one dim of its grid; a launch takes {allowed:,}"
+    require(blocks <= MOST_BLOCKS, "grid", blocks, MOST_BLOCKS, template)
 
 
 def on_mma(request: Request) -> Prompt:
@@ -130,6 +148,7 @@ def on_wgmma(request: Request) -> Prompt:
 def prompt_call(request: Request) -> Prompt:
     """The call by the kernel that the rule takes. Raises: Unsupported."""
     call = on_mma(request)
+    require_launch(call)
     wgmma = request.target == "sm_90" and not request.by_length and pays_on_wgmma(call)
     return on_wgmma(request) if wgmma else call
 

@@ -18,7 +18,7 @@ from ....version import Kernel, Launch, Problem
 from ..core import Phases, make_kernel
 from ..embedding import Embedding
 from ..exchange import Exchange, exchange
-from ..launch import Call, launch
+from ..launch import Operands, launch
 from ..schedule import PARTS, SIZES, Slice
 from ..shape import COPIERS, GROUP, WHOLE
 from ..softmax import STATE, softmax_of
@@ -161,10 +161,10 @@ def attend(
     share: Share = WHOLE,
     **named: Any,
 ) -> Launch:
-    """The launch of a `Call`, of which `what` and `named` are fields.
+    """The launch of `Operands`, of which `what` and `named` are fields.
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or the tiles do not fit shared memory.
     """
-    call = Call(problem, *what, **named)
+    call = Operands(problem, *what, **named)
     shape = shape or choose(problem, call.embedded_dim, target, share)
     return launch(kernel_of(shape, call.embedding, call.table_type), shape, call)

@@ -20,7 +20,7 @@ from ....device.rows import ROWS
 from ....device.vector import st2
 from ....version import MOST_BLOCKS, Kernel, Launch, Problem
 from ..embedding import Embedding
-from ..launch import Call, launch
+from ..launch import Operands, launch
 from ..schedule import PARTS, SIZES, block_of
 from ..softmax import STATE, softmax_of
 from .choose import choose
@@ -114,11 +114,11 @@ def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, heads_last: b
 
 
 def attend(problem: Problem, *what: Any, shape: Shape | None = None, **named: Any) -> Launch:
-    """The launch of a `Call`, of which `what` and `named` are fields.
+    """The launch of `Operands`, of which `what` and `named` are fields.
 
     Raises: Unsupported for a shape of another head dim, or where a tile does not fit shared memory.
     """
-    call, shape = Call(problem, *what, **named), shape or choose(problem)
+    call, shape = Operands(problem, *what, **named), shape or choose(problem)
     template = "hdim is {needed}; this shape takes {allowed}"
     require(shape.hdim == problem.hdim, "hdim", problem.hdim, shape.hdim, template)
     require_shared(shape.layout, problem)

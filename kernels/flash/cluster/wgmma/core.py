@@ -17,7 +17,7 @@ from ....version import Kernel, Launch, Problem
 from ..core import Phases, make_kernel
 from ..embedding import Embedding
 from ..exchange import Exchange, exchange
-from ..launch import Call, launch
+from ..launch import Operands, launch
 from ..schedule import PARTS, SIZES
 from ..shape import GROUP, WHOLE
 from ..softmax import STATE, softmax_of
@@ -86,13 +86,13 @@ def kernel_of(shape: Shape, embedding: Embedding, table_type: Any, paired: int) 
 def attend(
     problem: Problem, *what: Any, shape: Shape | None = None, splits: int = 0, share: Share = WHOLE, **named: Any
 ) -> Launch:
-    """The launch of a `Call`, of which `what` and `named` are fields.
+    """The launch of `Operands`, of which `what` and `named` are fields.
 
     A shape that splits the keys does so in `splits`, by default one for each tile.
 
     Raises: Unsupported where the slices of a cluster do not cover all dims, or the tiles do not fit shared memory.
     """
-    call = Call(problem, *what, **named)
+    call = Operands(problem, *what, **named)
     if shape is None:
         shape, splits = choose(problem, call.embedded_dim if call.embedding.keys else 0, share)
     if shape.splits:
