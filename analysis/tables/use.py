@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels import VERSIONS
+from kernels.flash.choose import TABLE
 from kernels.flash.decode.plan import MOST_QUERIES
 
 from ..evidence import Evidence, Undecided, computed, measured
@@ -53,6 +54,21 @@ def costs(e: Evidence) -> Table:
     )
     source = measured(e, *{study: None for _, _, study, _ in CALLS}) + computed("memory by the plan")
     return Table(header, rows, header[1:], caption, source=source, title="What calls take")
+
+
+def rules() -> Table:
+    """Which kernel the op runs for a call, and why."""
+    rows = [
+        (" and ".join(rule.dtypes), rule.queries, rule.keys, rule.capability, rule.kernel, escape(rule.reason))
+        for rule in TABLE
+    ]
+    header = ("dtype", "queries a head", "keys", "compute capability", "kernel", "why")
+    caption = (
+        "A call runs the first kernel whose row fits and that takes it; PyTorch computes what none takes. "
+        "<code>python -m kernels which --seq-q 1 --seq-k 4096 --dtype float16</code> says it for a call."
+    )
+    source = computed("the table by which the op chooses")
+    return Table(header, rows, caption=caption, source=source, title="Which kernel runs, and why")
 
 
 def beside_pytorch(e: Evidence) -> Table | Missing:
