@@ -10,6 +10,7 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "build": ("book.build", "execute the notebooks and render the book"),
     "gpu": ("measure.gpu", "everything on the GPU at hand: check, measure, ..., claims and the book"),
     "measure": ("measure.run", "check and time a study on the GPU at hand"),
+    "run": ("measure.one", "check one version on one problem, on a GPU time it, and say what its kernels take"),
     "op": ("measure.op", "check and time the op of kernels/op on the GPU at hand"),
     "counters": ("measure.counters", "read hardware counters with Nsight Compute"),
     "sanitize": ("measure.sanitize", "run every version under compute-sanitizer's tools"),

@@ -88,12 +88,7 @@ def told(arguments: list[str] | None = None) -> str:
     """What the command prints for some arguments. Raises: DataError."""
     parser = argparse.ArgumentParser(prog="python -m analysis advise", description="Should RoPE be fused here?")
     parser.add_argument("--gpu", default="", help="a folder of data/measured/; by default the reference")
-    for name, usual in (("batch", 1), ("heads", 1), ("seq-q", 64), ("hdim", 128)):
-        parser.add_argument(f"--{name}", type=int, default=usual, help=f"{usual} by default")
-    for name, hint in (("kv-heads", "heads"), ("seq-k", "seq-q"), ("rotary-dim", "hdim"), ("q-offset", "the last")):
-        parser.add_argument(f"--{name}", type=int, help=f"{hint} by default")
-    parser.add_argument("--causal", action="store_true")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
+    add_sizes(parser, heads=1, hdim=128)
     options = vars(parser.parse_args(arguments))
     gpu = options.pop("gpu")
     if options["rotary_dim"] is None:
@@ -103,6 +98,16 @@ def told(arguments: list[str] | None = None) -> str:
         return f"{label(problem)}, {problem.dtype}\n{advise(problem, gpu)}"
     except ValueError as error:  # Unsupported among them
         raise DataError(str(error)) from error
+
+
+def add_sizes(parser: argparse.ArgumentParser, heads: int, hdim: int) -> None:
+    """Options for the sizes of a problem, by default these of a batch of one and 64 queries."""
+    for name, usual in (("batch", 1), ("heads", heads), ("seq-q", 64), ("hdim", hdim)):
+        parser.add_argument(f"--{name}", type=int, default=usual, help=f"{usual} by default")
+    for name, hint in (("kv-heads", "heads"), ("seq-k", "seq-q"), ("rotary-dim", "hdim"), ("q-offset", "the last")):
+        parser.add_argument(f"--{name}", type=int, help=f"{hint} by default")
+    parser.add_argument("--causal", action="store_true")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,9 +18,9 @@ import torch
 
 from ..rates import TABLES_OF
 from ..registry import VERSIONS
-from ..runtime.emulator import Finding, run
+from ..runtime.emulator import Finding, PlanReport, run
 from ..version import Kernel, Model, Plan, Problem, Unsupported, Version
-from .reference import Reference, reference_of
+from .reference import Reference, Verdict, reference_of
 
 OWN = [version for version in VERSIONS.values() if not version.is_peer]
 
@@ -211,6 +211,19 @@ def kind_of(finding: Finding) -> str:
     return finding.kind
 
 
+def emulated(
+    plan: Plan, kind: str, blocks: int | None = None, ptx_of: Callable[[Kernel], str] | None = None
+) -> tuple[PlanReport, Reference, np.ndarray, Verdict]:
+    """Run the first `blocks` of a plan's launches on inputs of that kind: the report, the reference, the rows of the
+    output that these write, and how they compare.
+    """
+    case = reference_of(plan.problem, kind)
+    report, rows = run(plan, case.inputs, ptx_of, schedule="in step", blocks=blocks), rows_written(plan, blocks)
+    assert report.out is not None
+    out = first(rows, report.out)
+    return report, case, out, replace(case, expected=first(rows, case.expected)).compare(torch.from_numpy(out))
+
+
 def faults(
     version: Version,
     problem: Problem,
@@ -222,13 +235,8 @@ def faults(
 
     With `blocks`, only the first blocks of each launch run, and only the rows that they write are compared.
     """
-    plan, case = version(problem), reference_of(problem, kind)
-    report = run(plan, case.inputs, ptx_of, schedule="in step", blocks=blocks)
-    assert report.out is not None
-    rows = rows_written(plan, blocks)
-    out = first(rows, report.out)
-    verdict = replace(case, expected=first(rows, case.expected)).compare(torch.from_numpy(out))
-    found = []
+    plan, found = version(problem), []
+    report, case, out, verdict = emulated(plan, kind, blocks, ptx_of)
     if verdict.status != plan.expected:
         found.append(Fault("status", f"{problem}: {verdict}, declared {plan.expected}"))
     seen = {(kind_of(finding), finding.kernel, finding.place): str(finding) for finding in report.findings}

@@ -1,0 +1,42 @@
+"""The table by which the op chooses a kernel, and what `python -m kernels which` says of a call."""
+
+import pytest
+
+from kernels.__main__ import which
+from kernels.flash.choose import TABLE, chosen
+from kernels.op.warm import Call
+from kernels.version import Problem
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kernel", "launches"),
+    [
+        ("--heads 32 --kv-heads 8 --seq-k 4096", "decode (rope_decode)", ("decode_mma", "combine")),
+        ("--seq-q 64 --kv-heads 8", "prompt (rope_prompt)", ("rotate_keys", "prompt_mma")),
+        ("--seq-q 256 --kv-heads 8", "prompt (rope_prompt)", ("rotate_keys", "prompt_wgmma")),
+        ("--heads 64 --kv-heads 8 --seq-q 9 --seq-k 16384 --dtype float32", "chunk (rope_chunk)", ("chunk", "combine")),
+        ("--heads 8 --seq-q 2048 --dtype float32", "prompt32 (rope_prompt32)", ("split", "prompt_parts")),
+        ("--heads 4 --seq-q 64 --hdim 2048 --dtype float32", "cluster (rope_v8)", ("attention_wgmma_c8_q24_w256",)),
+        ("--seq-q 64 --target sm_75", "PyTorch", ()),
+    ],
+)
+def test_example_of_each_rule_is_served_by_its_kernel(capsys, arguments: str, kernel: str, launches) -> None:
+    assert which(arguments.split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert kernel in lines
+    shown = [line.strip() for line in lines if line.startswith("  ")]
+    assert all(line.startswith(name) for line, name in zip(shown, launches, strict=True))
+
+
+def test_head_dim_that_one_rule_refuses_goes_to_the_next(capsys) -> None:
+    which(["--heads", "8", "--seq-q", "64", "--seq-k", "512", "--dtype", "float32"])
+    assert capsys.readouterr().out.splitlines()[0] == "not chunk: V8 is as fast for 512 keys"
+
+
+def test_rule_that_takes_a_call_is_named_as_its_kernel() -> None:
+    names = set()
+    for dtype, seq_q, seq_k in (("float16", 1, 9), ("float16", 9, 9), ("float32", 9, 16384), ("float32", 999, 999),
+                                ("float32", 64, 64)):  # fmt: skip
+        problem = Problem("rope", 1, 64, 8, seq_q, seq_k, 128, 128, dtype, q_offset=seq_k - seq_q)
+        names.add(chosen(Call(problem).request("sm_90")).name)
+    assert names == {rule.kernel for rule in TABLE}
