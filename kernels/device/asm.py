@@ -54,9 +54,7 @@ def _packed(context: Any, b: Any, kind: Any, made: Any) -> Any:
     if kind == types.void:
         return context.get_dummy_value()
     if isinstance(kind, types.BaseTuple):
-        return context.make_tuple(
-            b, kind, [_packed(context, b, of, x) for of, x in zip(kind.types, made, strict=True)]
-        )
+        return context.make_tuple(b, kind, [_packed(context, b, of, x) for of, x in zip(kind.types, made, strict=True)])
     if kind == FLOAT4:
         fields = cgutils.create_struct_proxy(kind)(context, b)
         for name, x in zip("xyzw", made, strict=True):
@@ -65,7 +63,7 @@ def _packed(context: Any, b: Any, kind: Any, made: Any) -> Any:
     return made
 
 
-def op(result: Any, *kinds: Any, lowered: Callable[..., Any] = _lowered) -> Callable[[Callable[..., Any]], Any]:
+def device_op(result: Any, *kinds: Any, lowered: Callable[..., Any] = _lowered) -> Callable[[Callable[..., Any]], Any]:
     """Make a device function of `emit(builder, *args)`, which returns a value, or a list where `result` is a tuple.
 
     kinds: the types that the arguments are cast to; None, and those left out, are taken as they are
@@ -92,7 +90,7 @@ def op(result: Any, *kinds: Any, lowered: Callable[..., Any] = _lowered) -> Call
 def statement(text: str) -> Any:
     """A device function without arguments: a PTX statement that accesses to memory are not moved across."""
 
-    @op(types.void)
+    @device_op(types.void)
     def execute(b):
         asm(b, text, "~{memory}", VOID)
 
@@ -117,7 +115,7 @@ def _mma(b: Any, name: str, kind: str, left: Any, right: Any, total: Any) -> lis
     return [b.extract_value(result, i) for i in range(4)]
 
 
-@op(FOUR, FOUR, TWO, FOUR)
+@device_op(FOUR, FOUR, TWO, FOUR)
 def mma_m16n8k8_tf32(builder, a, b, c):
     """a b + c of one warp on its tensor cores, for a 16 x 8, b 8 x 8 and c 16 x 8; all 32 lanes must call it.
 
@@ -132,7 +130,7 @@ def mma_m16n8k8_tf32(builder, a, b, c):
     return _mma(builder, "m16n8k8", "tf32", left, right, c)
 
 
-@op(FOUR, types.UniTuple(types.uint32, 4), types.UniTuple(types.uint32, 2), FOUR)
+@device_op(FOUR, types.UniTuple(types.uint32, 4), types.UniTuple(types.uint32, 2), FOUR)
 def mma_m16n8k16_f16(builder, a, b, c):
     """a b + c of one warp on its tensor cores, for a 16 x 16, b 16 x 8 and c 16 x 8; all 32 lanes must call it.
 
@@ -160,7 +158,7 @@ def _start_copy(b: Any, level: str, nbytes: int, places: Sequence[Any], there: A
     asm(b, text, f"r,l{',r' * len(size)},~{{memory}}", VOID, [*addresses, *size])
 
 
-@op(types.void)
+@device_op(types.void)
 def cp_async4(b, shared, index, array, offset):
     """Start an asynchronous copy of `array[offset : offset + 4]` in global memory to `shared[index : index + 4]`.
 
@@ -170,13 +168,13 @@ def cp_async4(b, shared, index, array, offset):
     _start_copy(b, "cg", 16, (shared, index, array, offset))
 
 
-@op(types.void, None, None, None, None, types.boolean)
+@device_op(types.void, None, None, None, None, types.boolean)
 def cp_async4_or_zero(b, shared, index, array, offset, there):
     """`cp_async4` where `there` is true; elsewhere the four floats become 0 and nothing is read. One instruction."""
     _start_copy(b, "cg", 16, (shared, index, array, offset), there)
 
 
-@op(types.void, None, None, None, None, types.boolean)
+@device_op(types.void, None, None, None, None, types.boolean)
 def cp_async2_or_zero(b, shared, index, array, offset, there):
     """`cp_async4_or_zero` for two floats, aligned to 8 bytes."""
     _start_copy(b, "ca", 8, (shared, index, array, offset), there)
@@ -190,20 +188,20 @@ cp_async_wait_but_one = statement("cp.async.wait_group 1;")
 cp_async_wait = statement("cp.async.wait_group 0;")
 
 
-@op(types.float32, types.float32)
+@device_op(types.float32, types.float32)
 def exp2(b, x):
     """2^x of a float32 within 2 units in the last place, in one instruction; results below 2^-126 are flushed to 0."""
     return pure(b, "ex2.approx.ftz.f32 $0, $1;", "=f,f", FLOAT, x)
 
 
-@op(types.void, None, None, types.float32)
+@device_op(types.void, None, None, types.float32)
 def store_half(b, array, index, value):
     """Round a float32 to half precision and store it as the `index`-th half of a float32 array."""
     place = pointer(b, array, index, HALF)
     b.store(b.fptrunc(value, HALF), place, align=2)
 
 
-@op(TWO)
+@device_op(TWO)
 def load_half2(b, array, index):
     """The halves `index` (even) and `index + 1` of a float32 array as two float32, loaded as one half2."""
     place = pointer(b, array, index, HALF)

@@ -19,10 +19,10 @@ acquires the data. So no thread waits for its own stores, as it would at the clu
 
 from numba import types
 
-from .asm import I32, VOID, asm, op, pure, shared_address, statement
+from .asm import I32, VOID, asm, device_op, pure, shared_address, statement
 
 
-@op(types.uint32)
+@device_op(types.uint32)
 def cluster_rank(b):
     """The rank of this block in its cluster."""
     return pure(b, "mov.u32 $0, %cluster_ctarank;", "=r", I32)
@@ -39,7 +39,7 @@ cluster_wait = statement("barrier.cluster.wait.acquire.aligned;")
 barrier_init_fence = statement("fence.mbarrier_init.release.cluster;")
 
 
-@op(types.void, None, None, types.uint32)
+@device_op(types.void, None, None, types.uint32)
 def barrier_init(b, shared, index, count):
     """Make `shared[index : index + 2]`, aligned to 8 bytes, an mbarrier whose phases expect `count` arrivals.
 
@@ -50,14 +50,14 @@ def barrier_init(b, shared, index, count):
     asm(b, "mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", VOID, [address, count])
 
 
-@op(types.void, None, None, types.uint32)
+@device_op(types.void, None, None, types.uint32)
 def barrier_expect(b, shared, index, nbytes):
     """Arrive at the mbarrier `shared[index]` of this block and add `nbytes` to the bytes that its phase waits for."""
     address = shared_address(b, shared, index)
     asm(b, "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "r,r,~{memory}", VOID, [address, nbytes])
 
 
-@op(types.void, None, None, types.uint32)
+@device_op(types.void, None, None, types.uint32)
 def barrier_wait(b, shared, index, parity):
     """Wait until the phase with that parity (0 for even phases) of the mbarrier `shared[index]` of this block
     completes.
@@ -73,7 +73,7 @@ def barrier_wait(b, shared, index, parity):
     asm(b, text, "r,r,~{memory}", VOID, [shared_address(b, shared, index), parity])
 
 
-@op(types.void, None, None, types.uint32, types.float32, types.float32)
+@device_op(types.void, None, None, types.uint32, types.float32, types.float32)
 def cluster_send2(b, shared, index, rank, x, y, barrier):
     """Store two float32 to `shared[index : index + 2]`, aligned to 8 bytes, of the block with that rank,
     asynchronously.

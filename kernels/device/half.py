@@ -8,7 +8,7 @@ assembly, as in CUDA's header cuda_fp16.h; the compiler rejects some vectors of 
 from llvmlite import ir
 from numba import types
 
-from .asm import FLOAT, I32, op, pure
+from .asm import FLOAT, I32, device_op, pure
 
 HALVES = types.CPointer(types.uint16)
 
@@ -17,19 +17,19 @@ def _rounded(b, value):
     return pure(b, "cvt.rn.f16.f32 $0, $1;", "=h,f", ir.IntType(16), value)
 
 
-@op(types.float32, types.uint16)
+@device_op(types.float32, types.uint16)
 def half2float(b, bits):
     """The float32 value of a half given by its bits."""
     return pure(b, "cvt.f32.f16 $0, $1;", "=f,h", FLOAT, bits)
 
 
-@op(types.uint16, types.float32)
+@device_op(types.uint16, types.float32)
 def float2half(b, value):
     """The bits of a float32 rounded to the nearest half."""
     return _rounded(b, value)
 
 
-@op(types.float32, types.float32, types.float32)
+@device_op(types.float32, types.float32, types.float32)
 def floats2half2(b, first, second):
     """Two float32 rounded to halves and packed in the bits of one float32; `st4` stores four of these."""
     low, high = (b.zext(_rounded(b, value), I32) for value in (first, second))

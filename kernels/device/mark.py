@@ -9,7 +9,7 @@ from typing import Any
 
 from numba import types
 
-from .asm import VOID, asm, op
+from .asm import VOID, asm, device_op
 
 EVENTS = ("rotation", "sin", "cos", "sincos", "pow")
 _enabled = False
@@ -30,7 +30,7 @@ def mark(event: str) -> Any:
     if event not in EVENTS:
         raise ValueError(f"event is {event!r}; allowed: {', '.join(EVENTS)}")
 
-    @op(types.void)
+    @device_op(types.void)
     def marked(b):
         if enabled():
             asm(b, f"mark.{event};", "", VOID)

@@ -3,27 +3,27 @@
 from llvmlite import ir
 from numba import cuda, float32, types
 
-from .asm import FLOAT, I32, op, pure
+from .asm import FLOAT, I32, device_op, pure
 
 _ROUND, _KEEP = 0x1000, 0xFFFFE000  # half a unit in the last place of TF32, and the mask of its bits
 FACTOR_BOUND = 2.0**67  # for factors whose products may overflow: 2^5 products with a low part stay finite
 VALUE_BOUND = float.fromhex("0x1.ffdffep+127")  # for V, with weights below 1: it rounds to a finite TF32
 
 
-@op(types.float32, types.float32)
+@device_op(types.float32, types.float32)
 def tf32(b, value):
     """A float32 rounded to the nearest TF32 (10 bits of mantissa)."""
     bits = b.add(b.bitcast(value, I32), ir.Constant(I32, _ROUND))
     return b.bitcast(b.and_(bits, ir.Constant(I32, _KEEP)), FLOAT)
 
 
-@op(types.float32, types.float32)
+@device_op(types.float32, types.float32)
 def truncated(b, value):
     """A float32 with the bits that TF32 does not have set to 0."""
     return b.bitcast(b.and_(b.bitcast(value, I32), ir.Constant(I32, _KEEP)), FLOAT)
 
 
-@op(types.float32, types.float32, types.float32)
+@device_op(types.float32, types.float32, types.float32)
 def bounded(b, value, bound):
     """A float32 clamped to [-bound, bound], for a positive bound; NaN becomes the bound."""
     return pure(b, "min.xorsign.abs.f32 $0, $1, $2;", "=f,f,f", FLOAT, value, bound)

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import cuda, types
 from numba.cuda.extending import intrinsic
 
-from .asm import FLOAT, FLOAT4, I32, I64, TWO, op
+from .asm import FLOAT, FLOAT4, I32, I64, TWO, device_op
 
 make_float4 = cuda.float32x4
 
@@ -42,7 +42,7 @@ def _store(b, array, index, count, values):
     b.store(vector, b.bitcast(place, kind.as_pointer(place.type.addrspace)), align=4 * count)
 
 
-@op(FLOAT4)
+@device_op(FLOAT4)
 def ld4(b, array, index):
     """Load `array[index : index + 4]` as a float32x4.
 
@@ -52,19 +52,19 @@ def ld4(b, array, index):
     return _load(b, array, index, 4)
 
 
-@op(types.void, None, None, FLOAT4)
+@device_op(types.void, None, None, FLOAT4)
 def st4(b, array, index, value):
     """Store the float32x4 `value` to `array[index : index + 4]`; same conditions as `ld4`."""
     _store(b, array, index, 4, value)
 
 
-@op(TWO)
+@device_op(TWO)
 def ld2(b, array, index):
     """Load `array[index : index + 2]` as a tuple; as `ld4`, aligned to 8 bytes."""
     return _load(b, array, index, 2)
 
 
-@op(types.void, None, None, types.float32, types.float32)
+@device_op(types.void, None, None, types.float32, types.float32)
 def st2(b, array, index, x, y):
     """Store two float32 to `array[index : index + 2]`; same conditions as `ld2`."""
     _store(b, array, index, 2, (x, y))

@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba import cuda, types, uint32
 
-from .asm import FLOAT, I32, I64, asm, op, shared_address, statement
+from .asm import FLOAT, I32, I64, asm, device_op, shared_address, statement
 
 TERMS = 32  # of a tile
 WARPGROUP = 128  # threads
@@ -22,7 +22,7 @@ _STEP_BYTES, _TILE_STEPS = 32, 4  # bytes of the 8 terms of one instruction, and
 _DESCRIPTOR = 1 << 62 | (4 * 8 * TERMS >> 4) << 32  # swizzle mode of 128 bytes, and the distance of 8 rows to the next
 
 
-@op(types.uint64)
+@device_op(types.uint64)
 def tile_descriptor(b, shared, index):
     """The matrix descriptor of a tile that starts at `shared[index]`."""
     start = b.lshr(b.and_(shared_address(b, shared, index), I32(0x3FFFF)), I32(4))
@@ -131,7 +131,7 @@ def batch(n: int, products: Sequence[Product]) -> tuple[Any, Any]:
 
     name = f"n{n}_{results}_{len(products)}"
     start.__name__, finish.__name__ = f"start_{name}", f"finish_{name}"
-    return op(types.void, None, None, None, types.uint64, types.uint64)(start), op(types.void)(finish)
+    return device_op(types.void, None, None, None, types.uint64, types.uint64)(start), device_op(types.void)(finish)
 
 
 # Proxy fence: later products see this thread's writes to shared memory, and writes that a barrier made visible to it.

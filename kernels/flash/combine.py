@@ -1,4 +1,4 @@
-"""Combine: the partial results of all splits of a row to its output, in a launch behind the one that attends.
+"""Combine: the partial results of all splits of a row to its output, in a launch after the attention kernel.
 
 Rows are those of all heads, in the order (batch, head, query). Each split leaves the weighted sum of its values in
 part[split, row] and (row max in base 2, row sum) in totals[split, row]: float32[splits, rows, hdim] and
@@ -16,58 +16,59 @@ from ..device.vector import advance
 from ..version import Kernel, Launch, SharedLayout
 from .args import STRIDE
 from .dtype import DTYPES
-from .epilogue import merged, no_keys, store_quad
-from .tiles import I64, floats, op, wait_for_launch
+from .epilogue import STATE, State, merged, no_keys, store_output
+from .tiles import I64, register_op, wait_for_launch
 
 LANES, SHARES = 16, 8  # threads of a block: four dims each, by splits
-IN_FLIGHT = 4  # partial results that a thread asks for at a time
-STATE = 8  # floats from one thread's state in shared memory to the next: four outputs, row max and row sum
+IN_FLIGHT = 4  # states that a thread loads at a time
+PITCH = 8  # floats from one thread's state in shared memory to the next
 NAMES = ("part", "totals", "out", "out_batch", "out_head", "out_row", "heads", "seq_q", "hdim", "rows", "splits")
 
 
-@op(floats(6))
+@register_op(STATE)
 def no_splits(b):
-    return no_keys()
+    return no_keys().values
 
 
-@op(floats(6))
+@register_op(STATE)
 def add_splits(b, state, part, totals, first, row, rows, dim, hdim, splits):
-    """Add splits first, first + SHARES, ...: at most `IN_FLIGHT`, all asked for at once."""
+    """Add splits first, first + SHARES, ...: at most `IN_FLIGHT`, all loaded at once."""
     parts = []
     for number in range(IN_FLIGHT):
         split = first + SHARES * number
-        at = b.zext(split, I64) * b.zext(rows, I64) + b.zext(row, I64)
-        place = at * b.zext(hdim, I64) + b.zext(dim, I64)
+        part_row = b.zext(split, I64) * b.zext(rows, I64) + b.zext(row, I64)
+        index = part_row * b.zext(hdim, I64) + b.zext(dim, I64)
 
-        def loaded(at: Any = at, place: Any = place) -> list[Any]:
-            out = b.load_words("ld.global", part + (place << 2), 4)
-            return b.as_floats(out + b.load_words("ld.global", totals + (at << 3), 2))
+        def loaded(part_row: Any = part_row, index: Any = index) -> list[Any]:
+            o = b.load_words("ld.global", part + (index << 2), 4)
+            return b.as_floats(o + b.load_words("ld.global", totals + (part_row << 3), 2))
 
-        parts.append(b.where(split < splits, loaded, no_keys()))
-    return merged(b, state, parts)
+        parts.append(State.of(b.where(split < splits, loaded, no_keys().values)))
+    return merged(b, State.of(state), parts).values
 
 
-@op(types.void)
-def keep(b, shared, index, state):
+@register_op(types.void)
+def store_state(b, shared, index, state):
     address, words = b.at_float(shared, index), b.as_words(state)
     b.store_words("st.shared", address, words[:4])
     b.store_words("st.shared", address, words[4:], 16)
 
 
-@op(floats(6))
-def join(b, state, shared, index):
-    """With what the threads of other shares keep, from float `index` on."""
+@register_op(STATE)
+def add_shares(b, state, shared, index):
+    """Add the states that the threads of other shares stored, from float `index` on."""
     address, parts = b.at_float(shared, index), []
-    for at in range(0, 4 * STATE * LANES * (SHARES - 1), 4 * STATE * LANES):
+    for at in range(0, 4 * PITCH * LANES * (SHARES - 1), 4 * PITCH * LANES):
         words = b.load_words("ld.shared", address, 4, at) + b.load_words("ld.shared", address, 2, at + 16)
-        parts.append(b.as_floats(words))
-    return merged(b, state, parts)
+        parts.append(State.of(b.as_floats(words)))
+    return merged(b, State.of(state), parts).values
 
 
 @functools.cache
 def combine_kernel(dtype: str, overlap: bool) -> Kernel:
     """A block takes a row and 64 dims. overlap: it starts early (programmatic dependent launch)."""
-    put, element = store_quad(DTYPES[dtype]), DTYPES[dtype]
+    element = DTYPES[dtype]
+    store = store_output(element)
 
     def combine(part, totals, out, out_batch, out_head, out_row, heads, seq_q, hdim, rows, splits):
         shared = cuda.shared.array(0, float32, 16)
@@ -79,14 +80,14 @@ def combine_kernel(dtype: str, overlap: bool) -> Kernel:
         while split < splits and dim < hdim:
             state = add_splits(state, part, totals, split, row, rows, dim, hdim, splits)
             split += SHARES * IN_FLIGHT
-        keep(shared, STATE * (share * LANES + lane), state)
+        store_state(shared, PITCH * (share * LANES + lane), state)
         cuda.syncthreads()
         if share == 0 and dim < hdim:
             head = row // seq_q
             batch = head // heads
             offset = uint64(batch) * out_batch + uint64(head - batch * heads) * out_head
             offset += uint64(row - head * seq_q) * out_row
-            put(advance(out, offset), dim, join(state, shared, STATE * (LANES + lane)))
+            store(advance(out, offset), dim, add_shares(state, shared, PITCH * (LANES + lane)))
 
     combine.__name__ = combine.__qualname__ = f"combine_{dtype}{'_pdl' * overlap}"
     signature = (FLOATS, FLOATS, element.pointer, *(STRIDE,) * 3, *(CINT,) * 5)
@@ -94,7 +95,7 @@ def combine_kernel(dtype: str, overlap: bool) -> Kernel:
 
 
 def shapes(rows: int, hdim: int, splits: int) -> dict[str, tuple[int, ...]]:
-    """What the launch that attends leaves to `combine`, in float32; concurrent calls need memory of their own."""
+    """float32 shapes of the workspace between attention and `combine`; concurrent calls need memory of their own."""
     return {"part": (splits, rows, hdim), "totals": (splits, rows, 2)}
 
 
@@ -108,6 +109,6 @@ def launch_combine(
         combine_kernel(dtype, overlap),
         grid=(rows, -(-hdim // (4 * LANES))),
         block=(LANES, SHARES),
-        shared=SharedLayout(states=STATE * LANES * SHARES),
+        shared=SharedLayout(states=PITCH * LANES * SHARES),
         args=(*NAMES[:3], *strides, heads, seq_q, hdim, rows, splits),
     )

@@ -1,4 +1,4 @@
-"""What the kernels do with each element type: how 16 bytes become float32, and float32 become elements."""
+"""Element types: conversions between 16 bytes of elements and float32, and products of fragments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,13 +1,14 @@
 """RoPE on the read of a raw key: the cosines and sines of a batch of keys, in registers.
 
 Embeddings:
-    none       nothing rotates; alibi neither: its bias is in `mask`
+    none       no rotation; nor has alibi one: its bias is in `mask`
     rates      exact values for the first key of a batch, those of the next by a rotation of constant angle: no table,
                and no error that grows with the position (2.4e-8 rms a step, and a batch has 8 at most)
     positions  exact values at int32 positions of any order, 20 instructions a pair
     tables     rows of cos and sin, such as YaRN's or those of llama3
     placed_tables  the same at int32 positions
-A position outside [0, 2^20), or outside the tables, makes NaN.
+An `index` counts the keys of a sequence; its `position` is what RoPE rotates by, the index itself unless positions are
+given. A position outside [0, 2^20), or outside the tables, makes NaN.
 """
 
 import math
@@ -18,23 +19,23 @@ from ..device import mark
 from ..device.angle import COS_PI, ROUND, SIN_PI
 from .args import Rotation
 from .schedule import Shape
-from .tiles import FLOAT, I32, I64, VOID, f32, floats, i32, op
+from .tiles import FLOAT, I32, I64, VOID, f32, floats, i32, register_op
 
 MOST_POSITIONS = 2**20  # as exact as `device.angle.sincospi`
 
 
 def pairs_of(shape: Shape, chunks: int) -> list[tuple[int, int]]:
-    """Which elements of a lane's chunks are pairs: neighbours, or the two pieces of half-split RoPE."""
+    """(low, high) of each pair among the elements of a lane's chunks: neighbours, or one of each half-split piece."""
     vector, half = shape.element.vector, shape.element.vector // 2
     chunk = [(i, i + half) for i in range(half)] if shape.half_split else [(2 * i, 2 * i + 1) for i in range(half)]
     return [(vector * number + low, vector * number + high) for number in range(chunks) for low, high in chunk]
 
 
-def rotate(b: Any, x: Sequence[Any], turn: Sequence[Any], pairs: Sequence[tuple[int, int]]) -> list[Any]:
-    """The elements with each pair rotated; `turn` is (cos, sin) pair by pair."""
+def rotate(b: Any, x: Sequence[Any], cos_sin: Sequence[Any], pairs: Sequence[tuple[int, int]]) -> list[Any]:
+    """The elements with each pair rotated; `cos_sin` is (cos, sin) pair by pair."""
     y = list(x)
     for number, (low, high) in enumerate(pairs):
-        cos, sin = turn[2 * number : 2 * number + 2]
+        cos, sin = cos_sin[2 * number : 2 * number + 2]
         if mark.enabled():
             b.ptx("mark.rotation;", "", VOID, [])
         y[low] = b.fma(x[low], cos, -(x[high] * sin))
@@ -58,7 +59,7 @@ def sincospi(b: Any, position: Any, rate: Any, rest: Any) -> tuple[Any, Any]:
     return signed[0], signed[1]
 
 
-def quick_sincospi(b: Any, position: Any, rate: Any, rest: Any) -> tuple[Any, Any]:
+def approx_sincospi(b: Any, position: Any, rate: Any, rest: Any) -> tuple[Any, Any]:
     """`sincospi` with an error of up to 1e-6."""
     rounded = b.fma(position, rate, f32(2 * ROUND))
     x = b.fma(position, rate, 2 * ROUND - rounded)
@@ -67,41 +68,41 @@ def quick_sincospi(b: Any, position: Any, rate: Any, rest: Any) -> tuple[Any, An
     return sin, cos
 
 
-def seeds(b: Any, position: Any, rates: Sequence[Any], quick: bool = False) -> list[Any]:
+def seeds(b: Any, position: Any, rates: Sequence[Any], approx: bool = False) -> list[Any]:
     """(cos, sin) of each pair at a float32 position."""
-    of = quick_sincospi if quick else sincospi
+    of = approx_sincospi if approx else sincospi
     made = [of(b, position, rates[i], rates[i + 1]) for i in range(0, len(rates), 2)]
     return [value for sin, cos in made for value in (cos, sin)]
 
 
-def advance(b: Any, turn: Sequence[Any], step: Sequence[Any]) -> list[Any]:
-    """Each (cos, sin) a constant angle on; `step` is (cos - 1, sin) of the angle. Four multiply-adds a pair."""
+def advance(b: Any, cos_sin: Sequence[Any], step: Sequence[Any]) -> list[Any]:
+    """Advance each (cos, sin) by a constant angle, whose (cos - 1, sin) is `step`: four multiply-adds a pair."""
     made = []
-    for i in range(0, len(turn), 2):
-        cos, sin, less, by = turn[i], turn[i + 1], step[i], step[i + 1]
+    for i in range(0, len(cos_sin), 2):
+        cos, sin, less, by = cos_sin[i], cos_sin[i + 1], step[i], step[i + 1]
         made += [b.fma(cos, less, b.fma(-sin, by, cos)), b.fma(sin, less, b.fma(cos, by, sin))]
     return made
 
 
-def advanced(b: Any, turn: Any, step_of: Any) -> Iterator[Any]:
-    """By cos(a + 2d) = 2 cos(d) cos(a + d) - cos(a), sin alike: its error is below 4e-6 after eight rows."""
-    twice = [b.fma(f32(2.0), less, f32(2.0)) for less in step_of[::2]]
-    after = advance(b, turn, step_of) if step_of else []
+def advanced(b: Any, cos_sin: Any, step: Any) -> Iterator[Any]:
+    """Advance by cos(a + 2d) = 2 cos(d) cos(a + d) - cos(a), sin alike: errors stay below 4e-6 for eight rows."""
+    twice = [b.fma(f32(2.0), less, f32(2.0)) for less in step[::2]]
+    after = advance(b, cos_sin, step) if step else []
     while True:
-        yield turn
-        following = [b.fma(twice[i // 2], x, -before) for i, (x, before) in enumerate(zip(after, turn))]
-        turn, after = after, following
+        yield cos_sin
+        following = [b.fma(twice[i // 2], x, -before) for i, (x, before) in enumerate(zip(after, cos_sin))]
+        cos_sin, after = after, following
 
 
 def state_size(shape: Shape, chunks: int, steps: bool = True) -> int:
-    """float32 that a lane keeps for its pairs: rates, and the step from key to key; 4 where there are none."""
+    """Number of float32 that a lane holds for its pairs: rates, and the step from key to key; 4 where it has none."""
     per_chunk = {"rates": 1 + steps, "positions": 1}.get(shape.embedding, 0) * shape.element.vector
     return chunks * per_chunk or 4
 
 
-@op(lambda shape, chunks, steps=True: floats(state_size(shape, chunks, steps)))
-def begin(b, shape, chunks, steps, rotation, chunk):
-    """The state for `turns`, float32: loads alone. Chunks are `shape.lanes` apart; one key needs no steps."""
+@register_op(lambda shape, chunks, steps=True: floats(state_size(shape, chunks, steps)))
+def begin(b, rotation, chunk, *, shape, chunks, steps=True):
+    """Load the state of `cos_sins`. Chunks are `shape.lanes` apart; without `steps` it serves one key alone."""
     size, vector = state_size(shape, chunks, steps), shape.element.vector
     starts = [part * shape.dims + number * shape.lanes * vector for part in range(2) for number in range(chunks)]
     if shape.embedding not in ("rates", "positions"):
@@ -111,7 +112,7 @@ def begin(b, shape, chunks, steps, rotation, chunk):
     return b.as_floats([word for at in offsets for word in b.load_words("ld.global.nc", address, 4, at)])
 
 
-def turns(
+def cos_sins(
     shape: Shape, b: Any, state: Sequence[Any], rotation: Sequence[Any], where: Sequence[Any], stride: int
 ) -> Iterator[list[Any]]:
     """(cos, sin) of a lane's pairs for keys first, first + stride, ... up to `last`.
@@ -122,19 +123,19 @@ def turns(
     batch, first, last, chunk, chunks = where
     size = chunks * shape.element.vector
     if shape.embedding == "rates":
-        turn = seeds(b, b.sitofp(first, FLOAT), state[:size], shape.quick)
-        if shape.quick:
-            yield from advanced(b, turn, state[size:])
+        cos_sin = seeds(b, b.sitofp(first, FLOAT), state[:size], shape.approx_angles)
+        if shape.approx_angles:
+            yield from advanced(b, cos_sin, state[size:])
         while True:
-            yield turn
-            turn = advance(b, turn, state[size:])
-    place = first
+            yield cos_sin
+            cos_sin = advance(b, cos_sin, state[size:])
+    index = first
     while True:
-        position = b.smaller(place, last)
+        position = b.smaller(index, last)
         if shape.embedding in ("positions", "placed_tables"):
             position = b.select(position < 0, i32(0), position)  # of a query that sees no key
-            index = b.sext(position, I64) + b.sext(batch, I64) * b.sext(given.batch, I64)
-            address = given.positions + (index << 2)
+            offset = b.sext(position, I64) + b.sext(batch, I64) * b.sext(given.batch, I64)
+            address = given.positions + (offset << 2)
             (position,) = b.load_words("ld.global.nc", address, 1)
         if shape.embedding == "positions":
             inside = b.icmp_unsigned("<", position, i32(MOST_POSITIONS))
@@ -142,17 +143,17 @@ def turns(
             yield [b.select(inside, value, f32(float("nan"))) for value in made]
         else:
             yield _table_rows(shape, b, given, position, chunk, chunks)
-        place = place + stride
+        index = index + stride
 
 
 def rotate_row(
-    shape: Shape, b: Any, x: list[Any], state: Any, rotation: Any, batch: Any, place: Any, chunk: Any
+    shape: Shape, b: Any, x: list[Any], state: Any, rotation: Any, batch: Any, index: Any, chunk: Any
 ) -> list[Any]:
-    """A chunk of the row at `place`, rotated where the shape rotates."""
+    """A chunk of the row at `index`, rotated where the shape rotates."""
     if not shape.rotates:
         return x
-    turned = turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1)
-    return rotate(b, x, next(turned), pairs_of(shape, 1))
+    angles = cos_sins(shape, b, state, rotation, (batch, index, index, chunk, 1), 1)
+    return rotate(b, x, next(angles), pairs_of(shape, 1))
 
 
 def _table_rows(shape: Shape, b: Any, given: Rotation, position: Any, chunk: Any, chunks: int) -> list[Any]:

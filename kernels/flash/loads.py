@@ -1,19 +1,19 @@
 """Rows of keys, values and queries from global memory into registers, 16 bytes a lane and chunk.
 
-Keys and queries with half-split RoPE come as two pieces of 8 bytes, a half from either side of the pairs.
+A chunk of keys or queries with half-split RoPE is two pieces of 8 bytes: first elements of pairs, then second ones.
 """
 
 from typing import Any
 
 from .schedule import Shape
-from .tiles import BYTES, I64, VOID, i32, ints, op, words
+from .tiles import BYTES, I64, VOID, i32, ints, register_op, words
 
 STREAM = "ld.global.nc.L1::no_allocate"
 
 
-@op(lambda shape, chunks, lanes, half_split: ints(chunks * (1 + half_split)))
-def columns(b, shape, chunks, lanes, half_split, chunk, rotary_dim):
-    """Byte offsets in a row of the pieces of `chunks` chunks, `lanes` from each other."""
+@register_op(lambda chunks, half_split: ints(chunks * (1 + half_split)))
+def columns(b, chunk, rotary_dim, *, shape, chunks, lanes, half_split):
+    """Byte offsets in a row of the pieces of `chunks` chunks, which are `lanes` chunks apart."""
     vector, size = shape.element.vector, shape.element.size
     offsets = []
     for number in range(chunks):
@@ -30,40 +30,40 @@ def columns(b, shape, chunks, lanes, half_split, chunk, rotary_dim):
     return offsets
 
 
-@op(lambda rows, chunks, pieces, size, how=STREAM: words(len(rows) * chunks * 4))
-def load_rows(b, rows, chunks, pieces, size, how, pointer, first, last, pitch, columns):
-    """Raw registers of rows min(first + row, last), chunk by chunk.
+@register_op(lambda rows, chunks: words(len(rows) * chunks * 4))
+def load_rows(b, pointer, first, last, pitch, columns, *, rows, chunks, pieces, size, how=STREAM):
+    """Raw 32-bit registers of rows min(first + row, last), chunk by chunk.
 
-    `pitch` in elements of `size` bytes; a chunk has 1 or 2 pieces.
+    pitch: elements of `size` bytes from row to row. pieces: of a chunk, 1 or 2.
     """
     each = BYTES // 4 // pieces
     pitch = b.zext(pitch * size, I64)
     wide = [b.zext(column, I64) for column in columns]
     loaded = []
     for row in rows:
-        place = b.smaller(b.add(first, i32(row), flags=("nsw",)), last)
-        address = pointer + b.zext(place, I64) * pitch
+        index = b.smaller(b.add(first, i32(row), flags=("nsw",)), last)
+        address = pointer + b.zext(index, I64) * pitch
         for column in wide:
             loaded += b.load_words(how, address + column, each)
     return loaded
 
 
 def copy_async(b: Any, target: Any, offset: int, source: Any, used: Any, size: int = BYTES) -> None:
-    """Start to copy `size` bytes to shared memory (cp.async), of which `used` are read and the others zeros."""
+    """Start cp.async of `size` bytes to shared memory; `used` of them are read, the others are zeros."""
     how = "cg" if size == BYTES else "ca"
     text = f"cp.async.{how}.shared.global [$0+{offset}], [$1], {size}, $2;"
     b.ptx(text, "r,l,r,~{memory}", VOID, [target, source, used])
 
 
-@op(lambda rows, chunks: words(len(rows) * chunks * 4))
-def zero_behind(b, rows, chunks, loaded, first, last):
-    """Words of `load_rows`, 0 in rows behind `last`, as 0 times infinity is NaN."""
+@register_op(lambda rows, chunks: words(len(rows) * chunks * 4))
+def zero_after(b, loaded, first, last, *, rows, chunks):
+    """The words of `load_rows`, 0 in rows after `last`: a weight of 0 times infinity would be NaN."""
     inside = [first + row <= last for row in rows]
     return [b.select(inside[i // (4 * chunks)], word, i32(0)) for i, word in enumerate(loaded)]
 
 
 def beyond(shape: Shape, b: Any, chunk: Any, number: int) -> Any:
-    """Whether a lane's chunk lies behind hdim; None where none does."""
+    """Whether a lane's chunk is past hdim; None where no chunk is."""
     if shape.dims == shape.hdim:
         return None
     dim = (chunk + shape.lanes * number) * shape.element.vector

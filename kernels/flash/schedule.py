@@ -1,4 +1,4 @@
-"""Split keys: which keys and rows of queries a block takes, and the shape of a block.
+"""Split keys: the keys and rows of queries of a block, and the shape of a block.
 
 The grid is (splits, KV heads * row tiles, batch). The rows of a KV head are its query heads' queries, head by head;
 a tile of them shares each key that is read. All blocks run in one wave.
@@ -16,8 +16,8 @@ from .dtype import DTYPES, Dtype
 
 WARP = 32
 LEAST_DIMS = 64
-ROW_STEPS = 8  # rows of a tile that a thread copies and rotates: `embed` advances no further without a new seed
-MMA_KEYS = 16  # of a batch on tensor cores, and 8 rows of queries in a fragment
+ROW_STEPS = 8  # rows of a tile that a thread copies and rotates: `embed` computes exact angles every 8 steps
+MMA_KEYS = 16  # of a batch on tensor cores; a fragment has 8 rows of queries
 
 
 def dims_of(hdim: int) -> int:
@@ -25,7 +25,7 @@ def dims_of(hdim: int) -> int:
 
 
 class Shape:
-    """What all shapes have; `rows` of queries make a tile, and for `embedding` see `embed`."""
+    """Base of all shapes. `rows`: queries of a tile; `embedding`: see `embed`."""
 
     dtype: str
     hdim: int
@@ -35,13 +35,15 @@ class Shape:
     atoms: str = "tiles"
 
     @property
-    def quick(self) -> bool:
-        """Angles to 4e-6, which rounding of half precision hides: tensor cores leave the rotation no time for more."""
+    def approx_angles(self) -> bool:
+        """Whether angles are exact to 4e-6 alone, below the rounding of half precision: with tensor cores, exact ones
+        would take longer than the products.
+        """
         return self.atoms == "mma"
 
     @property
     def threads(self) -> int:
-        """Those of a block that take queries."""
+        """Threads of a block that compute."""
         raise NotImplementedError
 
     @property
@@ -54,7 +56,7 @@ class Shape:
 
     @property
     def dims(self) -> int:
-        """hdim, up to a power of two: what lies behind hdim counts nothing."""
+        """hdim rounded up to a power of two; padded dims are zero."""
         return dims_of(self.hdim)
 
     @property
@@ -74,22 +76,23 @@ class Shape:
 
     @property
     def rows_at_once(self) -> int:
-        """Rows of a tile that a thread holds while it rotates them: rows of tables need registers too."""
+        """Rows of a tile that a thread rotates at a time: fewer where rows of tables take registers."""
         return ROW_STEPS // 2 if self.hdim > 128 and "tables" in self.embedding else ROW_STEPS
 
     @property
     def staged_rows(self) -> int:
-        """Rows of queries in shared memory, those behind the last zeros."""
+        """Rows of queries in shared memory, zeros after the last."""
         return self.rows
 
 
 @dataclass(frozen=True)
 class DecodeShape(Shape):
-    """A decode kernel. `rows` of queries, a power of two; `batch_rows` keys that a lane loads at a time.
+    """A decode kernel.
 
-    atoms: "fma", or "mma" in half precision. blocks: how many an SM holds, which bounds the registers.
-    ahead: whether the next batch is asked for as soon as the registers of the last are free. embedding: see `embed`.
-    overlap: the launch that combines splits starts early (programmatic dependent launch, compute capability 9.0).
+    rows: queries of a tile, a power of two. batch_rows: keys that a lane loads at a time. atoms: "fma", or "mma" in
+    half precision. blocks: blocks an SM holds, which bounds the registers. ahead: prefetch the next batch, as soon as
+    the registers of this one are free. overlap: the launch that combines splits starts early (programmatic dependent
+    launch, compute capability 9.0).
     """
 
     dtype: str
@@ -154,7 +157,7 @@ class DecodeShape(Shape):
 
     @property
     def row_pitch(self) -> int:
-        """Floats from one row of a warp's accumulators to the next in shared memory."""
+        """Floats from row to row of a warp's accumulators in shared memory."""
         return self.dims + 8 * (self.atoms == "mma")
 
     @property
@@ -163,30 +166,30 @@ class DecodeShape(Shape):
 
     @property
     def query_rows(self) -> int:
-        """Rows of staged queries; 16-bit ones of up to 8 rows have as many rows of low parts."""
+        """Rows of staged queries; on tensor cores, up to 8 rows are stored as high and low halves."""
         return 16 if self.atoms == "mma" else self.rows
 
     @property
     def layout(self) -> SharedLayout:
-        """On tensor cores the tiles of rotated keys give way to the accumulators."""
+        """Floats of each array; on tensor cores the accumulators take the space of the tiles of rotated keys."""
         sums = self.warps * self.rows * self.row_pitch
         if self.atoms == "fma":
-            weights, query, turns, sums = WARP * self.warps, self.rows * self.dims, 0, sums
+            weights, query, rates, sums = WARP * self.warps, self.rows * self.dims, 0, sums
         else:
             sums = max(sums, self.warps * MMA_KEYS * self.dims // 2)
-            weights, query, turns = 0, self.query_rows * self.dims // 2, self.lanes * 16
+            weights, query, rates = 0, self.query_rows * self.dims // 2, self.lanes * 16
         statistics = self.warps * self.rows
         return SharedLayout(
-            sums=sums, query=query, turns=turns, weights=weights, row_max=statistics, row_sum=statistics
+            sums=sums, query=query, rates=rates, weights=weights, row_max=statistics, row_sum=statistics
         )
 
 
 class Atoms(NamedTuple):
-    """How a warp scores and weighs a batch, on FMA units or on tensor cores; the functions are those of a device.
+    """Products of a warp, scores and weighted sums, on FMA units or on tensor cores: sizes and device functions.
 
-    values: which rows of a batch a lane loads of V, from its own on, and how many chunks of each, `value_lanes` apart.
-    keys: which keys a lane has scores of, from its own on; lanes that differ in `masks` have others of the same rows.
-    size: accumulators of a lane; rescale: see `softmax.update`.
+    values: rows of V in a batch that a lane loads, from its own on; `value_chunks` of each, `value_lanes` apart.
+    keys: keys of which a lane has scores, from its own on; lanes that differ in `masks` have others of the same rows.
+    size: accumulators of a lane; rescale: see `softmax.online_softmax`.
     """
 
     values: tuple[int, ...]
@@ -196,13 +199,13 @@ class Atoms(NamedTuple):
     masks: Sequence[int]
     size: int
     rescale: Any
-    place: Any  # (lane) -> the lane's row and chunk of V, and its row and key of scores
-    store_query: Any  # (shared, row, chunk, values) of a rotated query
-    prepare: Any  # (shared, tid, state, chunk) -> queries and rotation; has the barrier behind `store_query`
-    take: Any  # (shared, warp, lane, keys, prepared, rotation, (batch, first, last)): the registers of keys are free
-    score: Any  # (shared, warp, lane, taken) -> scores
+    indices: Any  # (lane) -> the lane's row and chunk of V, and its row and key of scores
+    store_q: Any  # (shared, row, chunk, values) of a rotated query
+    prepare: Any  # (shared, tid, state, chunk) -> queries and rotation; has the barrier after `store_q`
+    consume_k: Any  # (shared, warp, lane, keys, prepared, rotation, (batch, first, last)): after it `keys` are free
+    score: Any  # (shared, warp, lane, consumed) -> scores
     weigh: Any  # (shared, warp, lane, acc, values, weights) -> acc
-    close: Any  # (shared, warp, lane, acc): to shared memory
+    store_acc: Any  # (shared, warp, lane, acc): to shared memory
 
 
 def block_of(shape: DecodeShape) -> Any:

@@ -14,10 +14,10 @@ SPLIT_THREADS = 256  # of a block that splits float32 rows
 class PromptShape(Shape):
     """A kernel on mma.sync: rows / 16 warps share a tile's queries, `key_warps` of each its keys.
 
-    `stages` tiles of keys and of values lie in shared memory; `ahead` of them are asked for before they are needed: all
-    of them where no buffer is used twice, else one less, or none. weigh: how the weighted sum is made, "mma" or on FMA
-    units, "fma". Keys come rotated, of a launch before. overlap: a launch starts before the one in front of it is
-    complete, and waits for that itself (programmatic dependent launch, compute capability 9.0).
+    stages: tiles of keys, and of values, in shared memory. ahead: tiles in flight: all stages where none is used twice,
+    else one less, or none. weigh: units of the weighted sum, "mma" or "fma". overlap: a launch starts before the one
+    before it is complete, and waits for that itself (programmatic dependent launch, compute capability 9.0). A launch
+    before rotates the keys.
     """
 
     dtype: str
@@ -59,7 +59,7 @@ class PromptShape(Shape):
 
     @property
     def row_pitch(self) -> int:
-        """Floats from one row of accumulators to the next in shared memory."""
+        """Floats from row to row of accumulators in shared memory."""
         return self.dims + 8
 
     @property
@@ -69,7 +69,7 @@ class PromptShape(Shape):
 
     @property
     def layout(self) -> SharedLayout:
-        """Tiles of keys and values give way to the accumulators."""
+        """Floats of each array; the accumulators take the space of the tiles of keys and values."""
         statistics = self.key_warps * self.rows
         return SharedLayout(
             sums=max(2 * self.stages * self.tile_bytes // 4, self.sums),
@@ -82,8 +82,9 @@ class PromptShape(Shape):
 class PipelinedShape(Shape):
     """A kernel on wgmma: a thread copies `stages` tiles of keys and of values, and warpgroups take 64 rows each.
 
-    A factor has `parts`, of `part_dims` dims each, and `terms` are the products of these that are added up, small ones
-    first. `sum_dims` of the values are weighed at once. sums_stay: in the tensor cores' accumulators from tile to tile.
+    A factor has `parts`, of `part_dims` dims each; `terms` are the pairs of parts whose products are added, small ones
+    first. sum_dims: dims of a weighted sum. sums_stay: whether it stays in the tensor cores' accumulators from tile to
+    tile.
     """
 
     tile_keys: int
@@ -92,7 +93,7 @@ class PipelinedShape(Shape):
 
     @property
     def kind(self) -> str:
-        """What tensor cores multiply."""
+        """The element type of products."""
         return self.element.ptx
 
     @property
@@ -121,7 +122,7 @@ class PipelinedShape(Shape):
 
 @dataclass(frozen=True)
 class WgmmaShape(PipelinedShape):
-    """A prompt in half precision on two warpgroups. Keys come rotated; the embedding is that of queries."""
+    """A prompt in half precision on two warpgroups. A launch before rotates the keys; `embedding` is that of Q."""
 
     dtype: str
     hdim: int
@@ -145,7 +146,7 @@ class WgmmaShape(PipelinedShape):
 class Prompt32Shape(PipelinedShape):
     """A float32 prompt as two float16 parts of each number, on `groups` warpgroups.
 
-    Half-split pairs lie in the order of `loads`. With 256 dims sums spill, though 128 are weighed at once.
+    Half-split pairs have the order of dims of `loads`. With 256 dims accumulators spill, though a sum has 128 dims.
     """
 
     hdim: int
@@ -173,7 +174,7 @@ class Prompt32Shape(PipelinedShape):
 
     @property
     def tile_keys(self) -> int:  # type: ignore[override]
-        """Rows that share a scale, too: those that a block splits."""
+        """Keys of a tile, which share a scale; also the rows that a block of `split` takes."""
         return ROW_STEPS * self.row_step
 
     @property

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from .tiles import floats, op, part, tuples
+from .tiles import floats, register_op, tuples
 
 NO_KEY = -1e30
 SLACK = 8.0
@@ -28,19 +28,19 @@ def sum_lanes(b: Any, tile: Sequence[Any], masks: Sequence[int]) -> list[Any]:
     return list(tile)
 
 
-@op(lambda count, masks: floats(count))
-def lane_sum(b, count, masks, tile):
+@register_op(lambda count: floats(count))
+def lane_sum(b, tile, *, count, masks):
     """`sum_lanes` of `count` values."""
     return sum_lanes(b, tile, masks)
 
 
-@op(lambda sets, each, masks, size, rescale: tuples(sets * each, sets, sets, size))
-def update(b, sets, each, masks, size, rescale, scores, row_max, row_sum, acc, lane):
-    """-> (weights, row_max, row_sum, acc).
+@register_op(lambda sets, each, size: tuples(sets * each, sets, sets, size))
+def online_softmax(b, scores, row_max, row_sum, acc, lane, *, sets, each, masks, size, rescale):
+    """-> (p, row_max, row_sum, acc): the weights of a batch of scores, and the state with it.
 
     A lane has `each` scores of each of `sets` rows, and lanes that differ in `masks` have others of the same rows; the
-    row sums are the lane's own. acc has `size` values; rescale(builder, acc, factors, lane) multiplies its rows by what
-    a row's lane holds.
+    row sums are the lane's own. acc has `size` values; rescale(builder, acc, factors, lane) multiplies each of its rows
+    by the factor of a lane that has it.
     """
     tops = [scores[each * row] for row in range(sets)]
     for i, score in enumerate(scores):
@@ -50,20 +50,20 @@ def update(b, sets, each, masks, size, rescale, scores, row_max, row_sum, acc, l
     grown = [top > old + SLACK for top, old in zip(tops, row_max)]
 
     def rescaled():
-        new = [b.maximum(top, old) for top, old in zip(tops, row_max)]
-        factors = [b.exp2(x - y) for x, y in zip(row_max, new)]
-        return [*new, *(x * y for x, y in zip(row_sum, factors)), *rescale(b, acc, factors, lane)]
+        new_max = [b.maximum(top, old) for top, old in zip(tops, row_max)]
+        factors = [b.exp2(old - new) for old, new in zip(row_max, new_max)]
+        return [*new_max, *(x * by for x, by in zip(row_sum, factors)), *rescale(b, acc, factors, lane)]
 
-    kept = b.where(b.any_lane(functools.reduce(b.or_, grown)), rescaled, [*row_max, *row_sum, *acc])
-    row_max, row_sum, acc = kept[:sets], kept[sets : 2 * sets], kept[2 * sets :]
-    weights = [b.exp2(score - row_max[i // each]) for i, score in enumerate(scores)]
-    for i, weight in enumerate(weights):
+    state = b.where(b.any_lane(functools.reduce(b.or_, grown)), rescaled, [*row_max, *row_sum, *acc])
+    row_max, row_sum, acc = state[:sets], state[sets : 2 * sets], state[2 * sets :]
+    p = [b.exp2(score - row_max[i // each]) for i, score in enumerate(scores)]
+    for i, weight in enumerate(p):
         row_sum[i // each] = row_sum[i // each] + weight
-    return weights, row_max, row_sum, acc
+    return p, row_max, row_sum, acc
 
 
 def row_top(b: Any, scores: Sequence[Any], masks: Sequence[int]) -> Any:
-    """The largest score of a row, in four chains, over the lanes that share it."""
+    """The largest score of a row, in four chains of instructions, over the lanes that share the row."""
     parts = list(scores[:4])
     for i, score in enumerate(scores[4:]):
         parts[i % 4] = b.maximum(parts[i % 4], score)
@@ -76,32 +76,28 @@ def row_top(b: Any, scores: Sequence[Any], masks: Sequence[int]) -> Any:
 
 
 def row_total(b: Any, weights: Sequence[Any]) -> Any:
-    """The sum of a lane's weights of a row, in two chains."""
+    """The sum of a lane's weights of a row, in two chains of instructions."""
     parts = list(weights[:2])
     for i, weight in enumerate(weights[2:]):
         parts[i % 2] = parts[i % 2] + weight
     return b.fadd(*parts)
 
 
-def step(each: int, masks: Sequence[int]) -> tuple[Any, ...]:
-    """For two rows a lane, of raw scores that a positive scale multiplies: (tops, weigh, and the parts of its tuple).
+@register_op(floats(2))
+def update_row_max(b, scores, row_max, scale, *, each):
+    """The row max of two rows with a tile's scores added, `each` raw scores a row and lane; scale > 0."""
+    tops = (row_top(b, scores[each * row : each * (row + 1)], QUAD) for row in range(2))
+    return [b.maximum(old, top * scale) for old, top in zip(row_max, tops)]
 
-    tops(scores, row_max, scale) -> the new row max, of scaled scores.
-    weigh(scores, old, new, row_sum, scale) -> weights, row sums, and the factors of what came before: one tuple.
+
+@register_op(lambda each: tuples(2 * each, 2, 2))
+def softmax(b, scores, old_max, row_max, row_sum, scale, *, each):
+    """-> (p, row_sum, rescale): the weights of a tile of two rows, their row sums, and the factors of what came before.
+
+    `row_max` is that of `update_row_max`, and `old_max` the one before.
     """
-
-    @op(floats(2))
-    def tops(b, scores, row_max, scale):
-        rows = (row_top(b, scores[each * row : each * (row + 1)], masks) for row in range(2))
-        return [b.maximum(old, top * scale) for old, top in zip(row_max, rows)]
-
-    @op(floats(2 * each + 4))
-    def weigh(b, scores, old, new, row_sum, scale):
-        less = [-top for top in new]
-        weights = [b.exp2(b.fma(score, scale, less[i // each])) for i, score in enumerate(scores)]
-        factors = [b.exp2(x - y) for x, y in zip(old, new)]
-        totals = (row_total(b, weights[each * row : each * (row + 1)]) for row in range(2))
-        sums = [b.fma(old, factor, total) for old, factor, total in zip(row_sum, factors, totals)]
-        return [*weights, *sums, *factors]
-
-    return tops, weigh, part(0, 2 * each), part(2 * each, 2), part(2 * each + 2, 2)
+    shift = [-top for top in row_max]
+    p = [b.exp2(b.fma(score, scale, shift[i // each])) for i, score in enumerate(scores)]
+    rescale = [b.exp2(x - y) for x, y in zip(old_max, row_max)]
+    tile_sums = (row_total(b, p[each * row : each * (row + 1)]) for row in range(2))
+    return p, [b.fma(old, by, new) for old, by, new in zip(row_sum, rescale, tile_sums)], rescale

@@ -1,8 +1,8 @@
 """Register tiles: tuples of values that stay in registers, and operations on them.
 
 An operation is a Python function that emits LLVM IR; its loops run while the kernel is compiled, so all is unrolled.
-Numba promises neither for loops over local arrays. `op` makes one a device function; in it, `Value` is a register and
-`Builder` has the instructions.
+Numba promises neither for loops over local arrays. `register_op` makes one a device function; in it, `Value` is a
+register and `Builder` has the instructions.
 """
 
 import inspect
@@ -15,8 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from ..device.asm import FLOAT, I32, I64, SHARED, VOID, asm
-from ..device.asm import op as device_op
+from ..device.asm import FLOAT, I32, I64, SHARED, VOID, asm, device_op
 from ..device.cint import CINT
 
 BYTES = 16  # of a vector load or store
@@ -80,7 +79,7 @@ class Value:
 
 
 class Builder:
-    """llvmlite's IRBuilder, which takes and returns each `Value` in place of what it has, and more instructions."""
+    """llvmlite's IRBuilder with `Value` for its operands and results, and with more instructions."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
@@ -130,7 +129,7 @@ class Builder:
         return self.trunc(self.ptx(text, "=r,r", I32, [self.zext(condition, I32)]), ir.IntType(1))
 
     def where(self, condition: Value, emit: Callable[[], Sequence[Any]], otherwise: Sequence[Any]) -> list[Value]:
-        """The values of `emit`, which a branch skips where the condition does not hold; there, `otherwise`."""
+        """The values of `emit` where the condition holds, else `otherwise`; a branch skips the code of `emit`."""
         before = self.builder.basic_block
         with self.if_then(condition):
             made = emit()
@@ -202,7 +201,7 @@ def _vector(first: int, count: int) -> tuple[str, str]:
 
 
 def _lowered(context: Any, b: Any, kind: Any, value: Any, cast: bool = False) -> Any:
-    """What `emit` gets of an argument: a list of a tuple, an i64 address of a pointer, an i32 one of a shared array."""
+    """An argument as `emit` takes it: a tuple as a list, a pointer as i64, a shared array as an i32 address."""
     if isinstance(kind, types.BaseTuple):
         parts = cgutils.unpack_tuple(b, value)
         return [_lowered(context, b, of, part) for of, part in zip(kind.types, parts, strict=True)]
@@ -220,69 +219,75 @@ def _wrapped(b: Builder, x: Any) -> Any:
     return [_wrapped(b, each) for each in x] if isinstance(x, list) else Value(b, x)
 
 
-def op(result: Any) -> Callable[[Callable[..., Any]], Any]:
+def register_op(result: Any) -> Callable[[Callable[..., Any]], Any]:
     """Make a device function of `emit(builder, *args)`, which returns a value, or a list where `result` is a tuple.
 
-    `result` may be a function of what is known when the kernel is compiled, such as its shape: `emit` takes that behind
-    the builder, and what is made takes it and returns the device function of the other arguments.
+    Keyword-only parameters of `emit` are known when the kernel is compiled, such as its shape. Where there are some,
+    the function that is made takes them and returns the device function of the others; `result` may be a function of
+    those that it names.
     """
 
     def decorate(emit: Callable[..., Any]) -> Any:
-        if isinstance(result, types.Type):
-            return _device_function(emit, result, ())
-        known = inspect.signature(result)
+        known = [each for each in inspect.signature(emit).parameters.values() if each.kind is each.KEYWORD_ONLY]
+        if not known:
+            return _device_function(emit, result, {})
+        signature = inspect.Signature([each.replace(kind=each.POSITIONAL_OR_KEYWORD) for each in known])
 
         def made(*args: Any, **options: Any) -> Any:
-            bound = known.bind(*args, **options)
+            bound = signature.bind(*args, **options)
             bound.apply_defaults()
-            return _device_function(emit, result(*bound.args), bound.args)
+            given = bound.arguments
+            if isinstance(result, types.Type):
+                return _device_function(emit, result, given)
+            named = {name: given[name] for name in inspect.signature(result).parameters}
+            return _device_function(emit, result(**named), given)
 
         return made
 
     return decorate
 
 
-def _device_function(emit: Callable[..., Any], result: Any, known: tuple[Any, ...]) -> Any:
+def _device_function(emit: Callable[..., Any], result: Any, known: dict[str, Any]) -> Any:
     def emitted(b: Any, *args: Any) -> Any:
         over = Builder(b)
-        return raw(emit(over, *known, *_wrapped(over, list(args))))
+        return raw(emit(over, *_wrapped(over, list(args)), **known))
 
-    builder, *parameters = inspect.signature(emit).parameters.values()
-    emitted.__signature__ = inspect.Signature([builder, *parameters[len(known) :]])  # type: ignore[attr-defined]
+    parameters = inspect.signature(emit).parameters.values()
+    emitted.__signature__ = inspect.Signature([each for each in parameters if each.name not in known])  # type: ignore[attr-defined]
     emitted.__name__ = emit.__name__
     return device_op(result, lowered=_lowered)(emitted)
 
 
-@op(lambda count, value: floats(count))
-def constant(b, count, value):
+@register_op(lambda count: floats(count))
+def constant(b, *, count, value):
     """`count` float32, each `value`."""
     return [f32(value)] * count
 
 
-@op(lambda first, count: floats(count))
-def part(b, first, count, values):
+@register_op(lambda count: floats(count))
+def part(b, values, *, first, count):
     """`count` of float32 values, from `first` on."""
     return values[first : first + count]
 
 
-@op(lambda count: words(count))
-def zero_words(b, count):
+@register_op(lambda count: words(count))
+def zero_words(b, *, count):
     return [i32(0)] * count
 
 
-@op(lambda count: types.void)
-def store_shared(b, count, array, index, tile):
+@register_op(types.void)
+def store_shared(b, array, index, tile, *, count):
     """Store `count` consecutive float32; index a multiple of 4."""
     b.store_floats(b.at_float(array, index), tile)
 
 
-@op(types.void)
+@register_op(types.void)
 def launch_dependents(b):
-    """Let the next launch begin (programmatic dependent launch); `wait_for_launch` there waits for all of this one."""
+    """Let the next launch begin (programmatic dependent launch); its `wait_for_launch` waits for all of this one."""
     b.ptx("griddepcontrol.launch_dependents;", "~{memory}", VOID, [])
 
 
-@op(types.void)
+@register_op(types.void)
 def wait_for_launch(b):
     """Wait until the launch before is complete and its writes are visible."""
     b.ptx("griddepcontrol.wait;", "~{memory}", VOID, [])

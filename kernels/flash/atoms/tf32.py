@@ -13,7 +13,7 @@ from typing import Any
 from numba import types
 
 from ...device.tensor import FACTOR_BOUND, VALUE_BOUND
-from ..tiles import FLOAT, I32, f32, floats, op
+from ..tiles import FLOAT, I32, f32, floats, register_op
 
 ROUND, KEEP = 0x1000, 0xFFFFE000  # half a unit in the last place of TF32, and the mask of its bits
 
@@ -35,20 +35,20 @@ def mma(b: Any, a_: Sequence[Any], b_: Sequence[Any], c: Sequence[Any]) -> list[
     return b.mma("m16n8k8.row.col.f32.tf32.tf32.f32", b.as_words(a_), b.as_words(b_), c)
 
 
-@op(lambda shape, rounded=False: floats(4 * (shape.warp_keys // 8)))
-def scores(b, shape, rounded, shared, query, key, lane):
+@register_op(lambda shape: floats(4 * (shape.warp_keys // 8)))
+def scores(b, shared, query, key, lane, *, shape, rounded=False):
     """Scores, row by row; the warp's rows begin at floats `query` and `key`.
 
     rounded: keys, too, are rounded to TF32 and not truncated: an instruction more for each, and half of the error.
     """
     tiles, pitch = shape.warp_keys // 8, shape.key_pitch
-    place = (lane >> 2) * pitch + ((lane & 3) << 2)
-    query, key = (b.at_float(shared, each + place) for each in (query, key))
+    lane_at = (lane >> 2) * pitch + ((lane & 3) << 2)
+    query, key = (b.at_float(shared, each + lane_at) for each in (query, key))
     high, low, other = ([[f32(0.0)] * 4 for _ in range(tiles)] for _ in range(3))
     chains = (low,) if rounded else (low, other)  # two where registers are free
     for step in range(shape.hdim // 16):
         given = [x for half in range(2) for x in b.load_floats(query, 4, 4 * (16 * step + 8 * half * pitch))]
-        q = [split(b, x, FACTOR_BOUND) for x in given]  # behind both loads: 3 % faster on an H100
+        q = [split(b, x, FACTOR_BOUND) for x in given]  # after both loads: 3 % faster on an H100
         for tile in range(tiles):
             x = b.load_floats(key, 4, 4 * (16 * step + 8 * tile * pitch))
             k = [split(b, value, FACTOR_BOUND, rounded) for value in x]
@@ -64,15 +64,15 @@ def scores(b, shape, rounded, shared, query, key, lane):
     return [each[2 * row + i] for row in range(2) for each in total for i in range(2)]
 
 
-@op(lambda shape: floats(shape.hdim // 2))
-def accumulate(b, shape, shared, value, lane, acc, weights):
+@register_op(lambda shape: floats(shape.hdim // 2))
+def accumulate(b, shared, value, lane, acc, weights, *, shape):
     """acc plus weights times values, which begin at float `value`.
 
     acc: group by group of 32 dims, of these 4g + j for each j: (g, 2m), (g, 2m + 1), and those of g + 8.
     """
     pitch, each = shape.value_pitch, shape.warp_keys // 4
-    place = (lane & 3) * (2 * pitch) + (lane & 28)
-    value = b.at_float(shared, value + place)
+    lane_at = (lane & 3) * (2 * pitch) + (lane & 28)
+    value = b.at_float(shared, value + lane_at)
     p = [split(b, weight) for weight in weights]
     for group in range(shape.hdim // 32):
         for pair in range(0, shape.warp_keys // 8, 2):
@@ -91,12 +91,12 @@ def accumulate(b, shape, shared, value, lane, acc, weights):
     return acc
 
 
-@op(lambda shape: types.void)
-def store_sums(b, shape, shared, index, lane, acc):
+@register_op(types.void)
+def store_sums(b, shared, index, lane, acc, *, shape):
     """Store acc to [row][dim] from float `index` on."""
     pitch = shape.row_pitch
-    place = (lane >> 2) * pitch + ((lane & 3) << 3)
-    base, values = b.at_float(shared, index + place), b.as_words(acc)
+    lane_at = (lane >> 2) * pitch + ((lane & 3) << 3)
+    base, values = b.at_float(shared, index + lane_at), b.as_words(acc)
     for group in range(shape.hdim // 32):
         for i in range(4):
             at = 8 * (i >> 1) * pitch + 32 * group + 4 * (i & 1)

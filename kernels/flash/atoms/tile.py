@@ -10,13 +10,13 @@ from typing import Any
 from numba import types
 
 from ..shapes import FRAGMENT_ROWS, SLAB_ROW
-from ..tiles import f32, floats, op, words
+from ..tiles import f32, floats, register_op, words
 
 STEP = 16  # terms of a product
 
 
 def _steps(b: Any, base: Any, row: Any, chunk: Any) -> list[Any]:
-    """Where a lane's row of a matrix begins, for each of the four pairs of chunks of a slab."""
+    """Addresses of a lane's row of a matrix, one for each of the four pairs of chunks of a slab."""
     at = base + row * SLAB_ROW
     swizzled = chunk ^ (row & 7)
     return [at + ((swizzled ^ (2 * step)) << 4) for step in range(4)]
@@ -27,29 +27,29 @@ def _quarter(b: Any, lane: Any) -> tuple[Any, Any, Any]:
     return lane & 7, (lane >> 3) & 1, lane >> 4
 
 
-@op(lambda shape: words(shape.hdim // 4))
-def query_fragments(b, shape, shared, index, row, lane):
+@register_op(lambda shape: words(shape.hdim // 4))
+def query_fragments(b, shared, index, row, lane, *, shape):
     """The A fragments of rows `row` .. + 15 of the tile of queries."""
     slab = SLAB_ROW * shape.rows
     low, third, fourth = _quarter(b, lane)
     row = row + ((third << 3) + low)
-    places = _steps(b, b.at_float(shared, index), row, fourth)
-    fragments = [b.ldmatrix(places[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
+    addresses = _steps(b, b.at_float(shared, index), row, fourth)
+    fragments = [b.ldmatrix(addresses[step % 4], step // 4 * slab) for step in range(shape.hdim // STEP)]
     return [word for fragment in fragments for word in fragment]
 
 
-@op(lambda shape: floats(shape.warp_keys // 2))
-def scores(b, shape, shared, index, first, queries, lane):
+@register_op(lambda shape: floats(shape.warp_keys // 2))
+def scores(b, shared, index, first, queries, lane, *, shape):
     """Scores of the 16 rows with keys first .. + warp_keys of the tile."""
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
     low, third, fourth = _quarter(b, lane)
     row = first + ((fourth << 3) + low)
-    places = _steps(b, b.at_float(shared, index), row, third)
+    addresses = _steps(b, b.at_float(shared, index), row, third)
     total = [[f32(0.0)] * 4 for _ in range(keys // 8)]
     for step in range(shape.hdim // STEP):
         for pair in range(keys // STEP):
             offset = step // 4 * slab + STEP * SLAB_ROW * pair
-            key = b.ldmatrix(places[step % 4], offset)
+            key = b.ldmatrix(addresses[step % 4], offset)
             for half in range(2):
                 tile = 2 * pair + half
                 query = queries[4 * step : 4 * step + 4]
@@ -57,26 +57,26 @@ def scores(b, shape, shared, index, first, queries, lane):
     return [tile[2 * row + i] for row in range(2) for tile in total for i in range(2)]
 
 
-@op(lambda shape: floats(shape.hdim // 2))
-def accumulate(b, shape, shared, index, first, weights, acc, lane):
+@register_op(lambda shape: floats(shape.hdim // 2))
+def accumulate(b, shared, index, first, weights, acc, lane, *, shape):
     """acc plus weights times keys first .. + warp_keys of the tile."""
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
     low, third, fourth = _quarter(b, lane)
     row = first + ((third << 3) + low)
-    places = _steps(b, b.at_float(shared, index), row, fourth)
+    addresses = _steps(b, b.at_float(shared, index), row, fourth)
     packed = shape.element.words(b, weights)  # a word for each 8 keys, row by row
     for pair in range(keys // STEP):
         left = [packed[keys // 8 * row + 2 * pair + half] for half in range(2) for row in range(2)]
         for step in range(shape.hdim // STEP):
-            value = b.ldmatrix(places[step % 4], step // 4 * slab + STEP * SLAB_ROW * pair, True)
+            value = b.ldmatrix(addresses[step % 4], step // 4 * slab + STEP * SLAB_ROW * pair, True)
             for half in range(2):
                 at = slice(8 * step + 4 * half, 8 * step + 4 * half + 4)
                 acc[at] = shape.element.mma(b, left, value[2 * half : 2 * half + 2], acc[at])
     return acc
 
 
-@op(lambda shape: floats(shape.hdim // 2))
-def accumulate_fma(b, shape, shared, index, first, weights, acc, lane):
+@register_op(lambda shape: floats(shape.hdim // 2))
+def accumulate_fma(b, shared, index, first, weights, acc, lane, *, shape):
     """As `accumulate`, in float32 on FMA units: four lanes have the weights of a row, and each needs all of them."""
     keys, slab = shape.warp_keys, SLAB_ROW * shape.tile_keys
     base = b.at_float(shared, index) + (first * SLAB_ROW + ((lane & 3) << 2))
@@ -99,14 +99,14 @@ def scaled_rows(b: Any, acc: Sequence[Any], factors: Sequence[Any], lane: Any = 
     return [x * factors[(i >> 1) & 1] for i, x in enumerate(acc)]
 
 
-@op(lambda count: floats(count))
-def rescale(b, count, acc, factors):
+@register_op(lambda count: floats(count))
+def rescale(b, acc, factors, *, count):
     """`scaled_rows`."""
     return scaled_rows(b, acc, factors)
 
 
-@op(lambda shape: types.void)
-def store_sums(b, shape, shared, index, acc, row, lane):
+@register_op(types.void)
+def store_sums(b, shared, index, acc, row, lane, *, shape):
     """Store accumulators of rows `row` .. + 15 as [row][dim]."""
     pitch = 4 * shape.row_pitch
     row = row + (lane >> 2)

@@ -1,8 +1,8 @@
 """Scores and weighted sums on wgmma, for 64 rows of queries and a tile of keys a warpgroup (sm_90a alone).
 
-Tiles lie in slabs of 64 dims as in `prompts.phases`, a swizzle of 128 bytes; fragments as in `tile`. Between a
-product's statement and its wait, registers of either may not be touched: ptxas would wait after every single product.
-So scores of a tile and the weighted sum of the one before are started by one statement.
+Tiles are slabs of 64 dims as in `prompts.phases`, swizzled by 128 bytes; fragments are those of `tile`. Between a
+product's statement and its wait no instruction may touch its registers: ptxas would wait after every single product.
+So one statement starts the scores of a tile and the weighted sum of the tile before.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from numba import types
 from ..dtype import HALF
 from ..shapes import SLAB_DIMS, SLAB_ROW
 from ..shapes import PipelinedShape as Shape
-from ..tiles import FLOAT, I32, I64, VOID, floats, op, words
+from ..tiles import FLOAT, I32, I64, VOID, floats, register_op, tuples, words
 from .tile import STEP
 
 GROUP_ROWS = 64  # of a warpgroup
@@ -37,7 +37,7 @@ def _registers(first: int, count: int) -> str:
 
 
 def _products(kind: str, total: str, factors: Sequence[str], flags: str, how: str) -> str:
-    """One group of products added up in `total`; the first one does `how`: "new" or "add"."""
+    """One group of products that adds up in `total`; how: whether its first product writes ("new") or adds ("add")."""
     hows = [how, *["add"] * (len(factors) - 1)]
     name = f"wgmma.mma_async.sync.aligned.{kind} {total}"
     products = (f"{name}, {both}, {each}, {flags};" for both, each in zip(factors, hows))
@@ -89,43 +89,49 @@ def _start(b: Any, shape: Shape, shared: Any, factors: Any, sums: Any, half: int
     return b.ptx(text + "}", ",".join([*how, "~{memory}"]), [FLOAT] * (scores + made), [*acc, *weights, *described])
 
 
-@op(lambda shape: floats(shape.tile_keys // 2))
-def start_scores(b, shape, shared, query, key):
-    """Scores, in fragments, nobody's before a wait. `query` and `key` are indices of the two tiles."""
+@register_op(lambda shape: floats(shape.tile_keys // 2))
+def start_scores(b, shared, query, key, *, shape):
+    """Q K^T in fragments, undefined until wgmma.wait_group. `query` and `key`: floats where the two tiles begin."""
     return _start(b, shape, shared, (query, key), ())
 
 
-@op(lambda shape, half=0: floats(shape.sum_dims // 2))
-def start_sums(b, shape, half, shared, weights, acc, value):
-    """Weights times values, nobody's before a wait.
-
-    Added to acc where sums stay in the tensor cores' registers. `half`: which `sum_dims` of the values.
-    """
+@register_op(lambda shape: floats(shape.sum_dims // 2))
+def start_sums(b, shared, weights, acc, value, *, shape, half=0):
+    """P V, undefined until wgmma.wait_group; added to acc where `sums_stay`. half: which `sum_dims` of the values."""
     return _start(b, shape, shared, (), (weights, acc, value), half)
 
 
-@op(lambda shape: floats(shape.tile_keys // 2 + shape.sum_dims // 2))
-def start_both(b, shape, shared, query, key, weights, acc, value):
-    """Scores and sums, as two groups: scores are done first."""
-    return _start(b, shape, shared, (query, key), (weights, acc, value))
+@register_op(lambda shape: tuples(shape.tile_keys // 2, shape.sum_dims // 2))
+def start_both(b, shared, query, key, weights, acc, value, *, shape):
+    """(Q K^T, P V), as two groups: the scores are complete first."""
+    made = _start(b, shape, shared, (query, key), (weights, acc, value))
+    return made[: shape.tile_keys // 2], made[shape.tile_keys // 2 :]
 
 
-@op(lambda count, pending: floats(count))
-def wait(b, count, pending, values):
-    """The same values, when all but the last `pending` groups of products are done."""
+@register_op(lambda count: floats(count))
+def wait(b, values, *, count, pending):
+    """The same values, after wgmma.wait_group: all but the last `pending` groups of products are complete."""
     same = ",".join([*["=f"] * count, *map(str, range(count)), "~{memory}"])
     return b.ptx(f"wgmma.wait_group.sync.aligned {pending};", same, [FLOAT] * count, values)
 
 
-@op(lambda count: floats(count))
-def by_rows(b, count, scores):
+@register_op(lambda scores, outputs: tuples(scores, outputs))
+def wait_both(b, first, second, *, scores, outputs):
+    """As `wait` for all groups, of what `start_both` returns."""
+    same = ",".join([*["=f"] * (scores + outputs), *map(str, range(scores + outputs)), "~{memory}"])
+    made = b.ptx("wgmma.wait_group.sync.aligned 0;", same, [FLOAT] * (scores + outputs), [*first, *second])
+    return made[:scores], made[scores:]
+
+
+@register_op(lambda count: floats(count))
+def by_rows(b, scores, *, count):
     """Scores row by row, of scores in fragments."""
     return [score for row in range(2) for i, score in enumerate(scores) if (i >> 1) & 1 == row]
 
 
-@op(lambda shape: words(shape.tile_keys // 4 * shape.parts))
-def pack(b, shape, weights):
-    """A fragments of each 16 keys, part by part. Volatile: not before the wait for the last ones."""
+@register_op(lambda shape: words(shape.tile_keys // 4 * shape.parts))
+def pack(b, weights, *, shape):
+    """A fragments of each 16 keys, part by part; volatile, so that they stay after the wait for the products before."""
     half = shape.tile_keys // 4
     text = f"cvt.rn.{shape.kind}x2.f32 $0, $2, $1;"
     parts: list[list[Any]] = [[] for _ in range(shape.parts)]
@@ -142,24 +148,24 @@ def pack(b, shape, weights):
 # --- barriers, copies, registers ----------------------------------------------------------------------
 
 
-@op(types.void)
+@register_op(types.void)
 def init_barrier(b, shared, index, count):
     b.ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", VOID, [b.at_float(shared, index), count])
 
 
-@op(types.void)
+@register_op(types.void)
 def arrive(b, shared, index):
     b.ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", VOID, [b.at_float(shared, index)])
 
 
-@op(types.void)
+@register_op(types.void)
 def expect(b, shared, index, count):
-    """Arrive, and make the phase wait for as many bytes."""
+    """Arrive, and make the phase expect `count` bytes."""
     text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
     b.ptx(text, "r,r,~{memory}", VOID, [b.at_float(shared, index), count])
 
 
-@op(types.void)
+@register_op(types.void)
 def wait_barrier(b, shared, index, parity):
     text = (
         "{ .reg .pred done; $$wait${:uid}: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
@@ -168,15 +174,15 @@ def wait_barrier(b, shared, index, parity):
     b.ptx(text, "r,r,~{memory}", VOID, [b.at_float(shared, index), parity])
 
 
-@op(types.void)
+@register_op(types.void)
 def open_map(b, tensor_map):
-    """Let this thread use a tensor map that somebody wrote to global memory before the launch."""
+    """Acquire a tensor map for this thread, which the host or a kernel wrote to global memory before the launch."""
     b.ptx("fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}", VOID, [tensor_map])
 
 
-@op(lambda slabs, rows: types.void)
-def copy_tile(b, slabs, rows, shared, index, tensor_map, row, head, batch, barrier):
-    """Copy `rows` rows from `row` on to each of `slabs`, zeros behind the last."""
+@register_op(types.void)
+def copy_tile(b, shared, index, tensor_map, row, head, batch, barrier, *, slabs, rows):
+    """Copy `rows` rows from `row` on to each of `slabs` by TMA; zeros after the last row."""
     target, counts = b.at_float(shared, index), b.at_float(shared, barrier)
     for slab in range(slabs):
         text = (
@@ -186,6 +192,6 @@ def copy_tile(b, slabs, rows, shared, index, tensor_map, row, head, batch, barri
         b.ptx(text, "r,l,r,r,r,r,~{memory}", VOID, [target, tensor_map, row, head, batch, counts])
 
 
-@op(lambda how, count: types.void)
-def set_registers(b, how, count):
+@register_op(types.void)
+def set_registers(b, *, how, count):
     b.ptx(f"setmaxnreg.{how}.sync.aligned.u32 {count};", "~{memory}", VOID, [])

@@ -73,7 +73,7 @@ class ChunkShape(DecodeShape):
 
     @property
     def values_at(self) -> int:
-        """The float of shared memory where tiles of values begin, behind those of keys."""
+        """The float of shared memory where tiles of values begin, after those of keys."""
         return 2 * self.batch * self.key_pitch
 
     @property

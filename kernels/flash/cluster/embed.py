@@ -1,4 +1,4 @@
-"""A launch of its own that embeds rows of Q or K: before an attention that overlaps it, or that embeds nothing."""
+"""Kernel that embeds Q or K before the attention kernel, which may start early (programmatic dependent launch)."""
 
 import functools
 from typing import Any
@@ -49,7 +49,7 @@ def kernel_of(embedding: Embedding, table_type: Any, overlap: bool) -> Kernel:
                     four = apply(four, s, t, u, v)
                 st4(rows_of(embedded, batch, head, row), dim, four)
         if overlap:
-            launch_dependents()  # not before: blocks that attend would share SMs while others are idle
+            launch_dependents()  # not earlier: blocks of the attention kernel would share SMs while others are idle
 
     embed_rows.__name__ = embed_rows.__qualname__ = f"embed_rows_{embedding.name}" + "_pdl" * overlap
     return Kernel(embed_rows, (ROWS, ROWS, table_type, SIZES), STEP * COLUMNS)

@@ -15,13 +15,13 @@ MOST_POSITIONS = 2**20  # up to here angles are as exact as float32 arithmetic w
 
 @dataclass(frozen=True)
 class Embedding:
-    """What happens to rows of Q and K before the product, and to their scores after it, as device functions.
+    """An embedding as device functions, which change rows of Q and K before the product, and scores after it.
 
         per_dim(table, dim) -> Float4: what all positions share, for dims `dim` to `dim` + 3
         per_position(table, position, dim, dim_values, hdim) -> (s, t, u, v): the values for one position
         apply(x, s, t, u, v) -> Float4: the embedded dims
         bias(table, head, distance) -> float32: the bias of a scaled score; `distance` is the position of the query
-            minus that of the key, also of rows and keys that there are not; `head` counts through the batch
+            minus that of the key, also past the last row or key; `head` counts through the batch
         table_of_batch(table, batch) -> table: the table of one sequence of the batch; None if all sequences share it
 
     Pairs are dims (2 j, 2 j + 1) or, with `half_split`, (j, j + half of the embedded dims). Half-split dims come to
@@ -60,10 +60,10 @@ def no_values(table, dim):
 
 @cuda.jit(device=True)
 def halves_of(dim, more, embedded_dim, hdim):
-    """Half-split pairs: where the dims `dim` + `more` to `dim` + `more` + 3 of a row are loaded from, two at each of
-    two places.
+    """(low, high) of half-split pairs: the dims `dim` + `more` to `dim` + `more` + 3 in paired order are loaded from
+    low, low + 1, high and high + 1 of a row.
 
-    After the embedded dims nothing is paired, and the two halves of 32 (or 8) consecutive dims take the place of pairs.
+    Dims that are not embedded are paired with each other: those of the two halves of 32 (or 8) consecutive dims.
     `more`, a multiple of 32, is a separate argument so that the groups of a thread share the rest of the computation.
     """
     together = cuint(32) if (embedded_dim | hdim) % 32 == 0 else cuint(8)
@@ -76,15 +76,15 @@ def halves_of(dim, more, embedded_dim, hdim):
 
 
 def loader_of(half_split: bool) -> Any:
-    """A device function load(row, dim, more, there, embedded_dim, hdim) -> Float4: four dims of a row, in paired order.
+    """A device function load(row, dim, more, inside, embedded_dim, hdim) -> Float4: four dims in paired order.
 
-    They are the dims at `dim` + `more`; 0 where `there` is false, and past the last dim.
+    They are a row's dims at `dim` + `more`; 0 where `inside` is false, and past the last dim.
     """
 
     @cuda.jit(device=True)
-    def load(row, dim, more, there, embedded_dim, hdim):
+    def load(row, dim, more, inside, embedded_dim, hdim):
         x = make_float4(float32(0.0), float32(0.0), float32(0.0), float32(0.0))
-        if there and dim + more < hdim:
+        if inside and dim + more < hdim:
             if half_split:
                 low, high = halves_of(dim, more, embedded_dim, hdim)
                 (x0, x1), (y0, y1) = ld2(row, low), ld2(row, high)

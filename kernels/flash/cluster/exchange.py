@@ -1,7 +1,7 @@
 """The exchange of scores and weights between the blocks of a cluster, counted by two mbarriers of the receiver.
 
 Every block has a slice of the dims, so it has a part of each score. Parts go to the block that owns the row; its
-weights go to all blocks. In a cluster of one block both stay in its shared memory, behind block barriers.
+weights go to all blocks. In a cluster of one block both stay in its shared memory, with block barriers.
 """
 
 from collections import namedtuple
@@ -73,7 +73,7 @@ def exchange(shape: Any, weight_floats: int) -> Exchange:
 
     @cuda.jit(device=True)
     def place_of(part, own, row, key):
-        """Where a score is, swizzled so that the lanes that send it have no bank conflicts."""
+        """The float of a score, swizzled so that the lanes that send it have no bank conflicts."""
         return parts_at + (part * rows + own) * keys + (key ^ row // 2 % 4 * 8 % keys)
 
     @cuda.jit(device=True)

@@ -67,7 +67,7 @@ def rates_buffer(rotary_dim: int) -> Buffer:
 
 
 class Places(NamedTuple):
-    """Rates, and the int32 position at each place; sequences are `batch` elements apart."""
+    """Rates, and the int32 position of each index; sequences are `batch` elements apart."""
 
     rates: Any
     positions: Any
@@ -105,8 +105,8 @@ def rates_at(places, dim):
 
 
 @cuda.jit(device=True)
-def cos_sin_at(places, place, dim, rate, hdim):
-    position = places.positions[place]
+def cos_sin_at(places, index, dim, rate, hdim):
+    position = places.positions[index]
     cos0, sin0, cos1, sin1 = cos_sin(places.rates, position, dim, rate, hdim)
     if position < 0 or position >= MOST_POSITIONS:
         cos0, sin0, cos1, sin1 = NAN, NAN, NAN, NAN
@@ -129,8 +129,8 @@ def row_of(tables, position, dim, dim_values, hdim):
 
 
 @cuda.jit(device=True)
-def row_at(tables, place, dim, dim_values, hdim):
-    return row_of(tables, tables.positions[place], dim, dim_values, hdim)
+def row_at(tables, index, dim, dim_values, hdim):
+    return row_of(tables, tables.positions[index], dim, dim_values, hdim)
 
 
 @cuda.jit(device=True)

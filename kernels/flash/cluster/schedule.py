@@ -1,7 +1,7 @@
-"""Which queries, keys and dims a block computes.
+"""Queries, keys and dims of a block.
 
 The grid is (KV heads of the batch * blocks of a cluster, query heads of a KV head, tiles of queries). With `heads_last`
-the first and the last change places, so that tiles that share keys run together and find them in the L2.
+the first and the last are exchanged, so that tiles that share keys run together and find them in the L2.
 """
 
 from collections import namedtuple
@@ -17,11 +17,11 @@ from ...device.vector import advance
 from .embedding import Embedding
 from .shape import GROUP
 
-# `reciprocal` is that of `kv_heads`; the first `embedded_dim` dims are embedded; query i stands at `q_offset` + i.
+# `reciprocal` is that of `kv_heads`; the first `embedded_dim` dims are embedded; query i has index `q_offset` + i.
 Sizes = namedtuple("Sizes", "kv_heads reciprocal seq_q seq_k hdim embedded_dim q_offset causal softmax_scale")
 SIZES = types.NamedTuple((*(CUINT,) * 6, types.int32, CUINT, types.float32), Sizes)
 
-# Of keys that are split: where the row maxima and sums of a part go, its keys, and the rows of all heads.
+# Split keys: the address of row maxima and sums, the keys of a part, and the number of rows of all heads.
 Parts = namedtuple("Parts", "totals keys rows")
 PARTS = types.NamedTuple((FLOATS, CUINT, CUINT), Parts)
 
@@ -30,7 +30,7 @@ Tile = namedtuple("Tile", "rank bias_head first_query query_count first_dim firs
 Source = namedtuple("Source", "data pitch count")  # rows in global memory, `pitch` elements apart
 Slice = namedtuple("Slice", "first_dim buffer")  # dims of a block, and the offset of their K or V in shared memory
 
-# The table of a sequence, the key behind the last that the tile sees, and where its row maxima and sums go.
+# The table of a sequence, the end of the keys that the tile sees, and the address of its row maxima and sums.
 Scope = namedtuple("Scope", "table last_key totals sizes")
 
 
@@ -41,10 +41,10 @@ def rows_from(rows, first):
 
 
 def block_of(shape: Any, embedding: Embedding, heads_last: bool = False) -> Any:
-    """block(q, k, v, out, table, parts, sizes) -> (Tile, Scope, queries, keys, values, results): what a block has.
+    """block(q, k, v, out, table, parts, sizes) -> (Tile, Scope, queries, keys, values, results) of a block.
 
     `queries` and `results` are the rows of its tile, `keys` and `values` those of its head up to `last_key`. With
-    `shape.splits` a cluster has `parts.keys` keys at most, or none where a mask hides them all, and leaves a part.
+    `shape.splits` a cluster has `parts.keys` keys at most, none where the mask hides them all, and stores a part.
     """
     cluster, tile_queries, splits, table_of_batch = shape.cluster, shape.queries, shape.splits, embedding.table_of_batch
 

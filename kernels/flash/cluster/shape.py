@@ -1,4 +1,4 @@
-"""What the shapes of the cluster kernels share, and how many of their blocks a card holds."""
+"""Base of the shapes of the cluster kernels, and the number of their blocks that a card holds."""
 
 from typing import Any, ClassVar
 
@@ -44,7 +44,7 @@ def require_threads(shape: Any) -> None:
 
 
 class RowShape:
-    """What shapes of all cores derive of their fields."""
+    """Base of the shapes of all cores: properties derived from their fields."""
 
     splits = False  # whether clusters share the keys of a tile of queries
     lane_step: ClassVar = 2  # in a row of scores, a lane has the keys lane_step * lane + key_step * n

@@ -1,4 +1,4 @@
-"""Online softmax of the rows of scores that a block owns; a warp has some of the rows, all in flight together.
+"""Online softmax of the rows of scores that a block owns; a warp has some of them and steps through all at once.
 
 The weights stay finite wherever those of a softmax over whole rows do. The running row max starts at the lowest
 float32, not at minus infinity: keys whose scores are all minus infinity then have weight 0. A weight is at most one
@@ -27,8 +27,8 @@ LOWEST = float32(-3.4028234663852886e38)
 EXPONENT_BITS, EXPONENT_OF_ONE = int32(23), int32(127)
 INVERSE_BITS = int32(254 << 23)  # the bits of a power of two plus those of its inverse
 
-# The state of a row, float32[STATE, rows of a warp]: the row max, a lane's part of the row sum and what its rounding
-# lost, the largest weight that a key may have, and its ratio to the previous one.
+# The state of a row, float32[STATE, rows of a warp]: the row max, a lane's part of the row sum and its rounding error,
+# the largest weight that a key may have, and its ratio to the previous one.
 STATE = 5
 ROW_MAX, ROW_SUM, ROW_LOST, CEILING, CHANGE = range(STATE)
 
@@ -128,8 +128,8 @@ def sums_over_lanes(per_warp: int, tile_keys: int) -> tuple[Any, Any]:
             rows[CHANGE, i] = rows[ROW_SUM, i]
         sum_lanes(rows, CHANGE)
         for i in range(per_warp):
-            beside = weight_ceiling(over_power(rows[CHANGE, i], rows[CEILING, i]), float32(tile_keys))
-            rows[CEILING, i], rows[CHANGE, i] = beside, over_power(beside, rows[CEILING, i])
+            ceiling = weight_ceiling(over_power(rows[CHANGE, i], rows[CEILING, i]), float32(tile_keys))
+            rows[CEILING, i], rows[CHANGE, i] = ceiling, over_power(ceiling, rows[CEILING, i])
 
     return sum_lanes, raise_ceiling
 
@@ -137,22 +137,33 @@ def sums_over_lanes(per_warp: int, tile_keys: int) -> tuple[Any, Any]:
 def softmax_of(
     shape: Any, embedding: Embedding, adapts: bool, load_scores: Any, send_row: Any, send_factors: Any
 ) -> tuple[Any, Any]:
-    """Device functions begin(rows, seq_k), the state before the first tile, and weigh(shared, rows, tile, scope,
-    thread, start, more).
+    """(begin, weigh): begin(rows, seq_k) sets the state before the first tile, weigh(shared, rows, tile, scope, thread,
+    start, more) is a step of the online softmax.
 
     `weigh` sends the weights of a tile from key `start` on to all blocks, with the factors that rescale the output.
-    With the last tile go the inverses of the row sums, or 1 where keys are split; then the row max in base 2 and the
-    row sum go to `scope.totals`.
+    With the last tile it sends the inverses of the row sums, or 1 where keys are split; then the row max in base 2 and
+    the row sum are stored in `scope.totals`.
 
     load_scores(shared, s, at, own, row, lane_id) loads a lane's scores of a row, which is row `own` of the block, to
-    s[at : at + shape.keys_per_lane]. send_row(shared, s, at, row, lane_id) sends as many weights. With `adapts`, the
-    ceiling of the weights follows the row sum, and what the sum's rounding lost is kept.
+    s[at : at + shape.keys_per_lane]. send_row(shared, s, at, row, lane_id) sends the weights of a lane. With `adapts`,
+    the ceiling of the weights follows the row sum, and the rounding error of the sum is kept.
     """
-    cluster, queries, rows_of_block, tile_keys = shape.cluster, shape.queries, shape.rows, shape.keys
-    rescale_at, warps, per_warp = shape.layout["rescale"], shape.threads // 32, shape.rows_of_warp
-    all_rows, splits = cluster * rows_of_block == queries and rows_of_block % warps == 0, shape.splits
-    per_lane, lane_scores = shape.keys_per_lane, per_warp * shape.keys_per_lane
-    mask_row, (sum_lanes, raise_ceiling) = masker(shape, embedding), sums_over_lanes(per_warp, tile_keys)
+    # tile
+    cluster = shape.cluster
+    queries = shape.queries
+    tile_keys = shape.keys
+    splits = shape.splits
+    warps = shape.threads // 32
+    rows_of_block = shape.rows
+    per_warp = shape.rows_of_warp
+    all_rows = cluster * rows_of_block == queries and rows_of_block % warps == 0
+    # scores of a lane, and where factors go
+    per_lane = shape.keys_per_lane
+    lane_scores = per_warp * shape.keys_per_lane
+    rescale_at = shape.layout["rescale"]
+    # steps
+    mask_row = masker(shape, embedding)
+    sum_lanes, raise_ceiling = sums_over_lanes(per_warp, tile_keys)
 
     @cuda.jit(device=True)
     def begin(rows, seq_k):
@@ -164,14 +175,14 @@ def softmax_of(
 
     @cuda.jit(device=True)
     def owned_row(warp_id, i, rank):
-        """Row `i` of a warp: its number in the block and in the tile, and whether there is one."""
+        """Row `i` of a warp: its number in the block and in the tile, and whether it exists."""
         own = warp_id + i * warps
         row = rank * rows_of_block + own
         return own, row, all_rows or (own < rows_of_block and row < queries)
 
     @cuda.jit(device=True)
     def add_row(rows, i, correction, tile_sum):
-        """Add the sum of a tile to that of a row. Returns what rescales the output."""
+        """Add the sum of a tile to that of a row. Returns the factor that rescales the output."""
         if adapts:
             correction *= rows[CHANGE, i]
             rows[ROW_SUM, i], rows[ROW_LOST, i] = add_weights(rows[ROW_SUM, i], rows[ROW_LOST, i], correction, tile_sum)
@@ -181,12 +192,12 @@ def softmax_of(
 
     @cuda.jit(device=True)
     def finish(rows, tile, scope, thread):
-        """The inverse of each row sum in its place, or 1 where keys are split."""
+        """Replace each row sum by its inverse, or by 1 where keys are split."""
         sum_lanes(rows, ROW_SUM)
         for i in range(per_warp):
             if splits:
-                _, row, there = owned_row(thread.warp_id, i, tile.rank)
-                if thread.lane_id == 0 and there and row < tile.query_count:
+                _, row, owned = owned_row(thread.warp_id, i, tile.rank)
+                if thread.lane_id == 0 and owned and row < tile.query_count:
                     st2(scope.totals, 2 * row, rows[ROW_MAX, i] * LOG2_E, rows[ROW_SUM, i])
                 rows[ROW_SUM, i] = float32(1.0)
             else:
@@ -198,18 +209,20 @@ def softmax_of(
         s = cuda.local.array(lane_scores, float32)
         new_max = cuda.local.array(per_warp, float32)
         correction = cuda.local.array(per_warp, float32)
+        # scores, masked, and their maxima over the lanes
         for i in range(per_warp):
-            own, row, there = owned_row(warp_id, i, tile.rank)
+            own, row, owned = owned_row(warp_id, i, tile.rank)
             new_max[i] = NEGATIVE_INFINITY
-            if there:
+            if owned:
                 load_scores(shared, s, per_lane * i, own, row, lane_id)
                 new_max[i] = mask_row(s, per_lane * i, tile, scope, row, lane_id, start)
         for bit in range(5):
             for i in range(per_warp):
                 new_max[i] = max(new_max[i], cuda.shfl_xor_sync(FULL_MASK, new_max[i], 16 >> bit))
+        # weights, to all blocks, and their sums
         for i in range(per_warp):
-            own, row, there = owned_row(warp_id, i, tile.rank)
-            if there:
+            own, row, owned = owned_row(warp_id, i, tile.rank)
+            if owned:
                 new_max[i] = max(rows[ROW_MAX, i], new_max[i])
                 correction[i] = rescaling(rows[ROW_MAX, i], new_max[i])
                 rows[ROW_MAX, i], tile_sum = new_max[i], float32(0.0)
@@ -218,11 +231,12 @@ def softmax_of(
                     tile_sum += s[per_lane * i + n]
                 correction[i] = add_row(rows, i, correction[i], tile_sum)
                 send_row(shared, s, per_lane * i, row, lane_id)
+        # factors that rescale the output, to all blocks
         if not more:
             finish(rows, tile, scope, thread)
         for i in range(per_warp):
-            own, row, there = owned_row(warp_id, i, tile.rank)
-            if lane_id < cluster and there:
+            own, row, owned = owned_row(warp_id, i, tile.rank)
+            if lane_id < cluster and owned:
                 send_factors(shared, rescale_at + 2 * row, lane_id, correction[i], rows[ROW_SUM, i])
         if adapts and more:
             raise_ceiling(rows)

@@ -1,8 +1,8 @@
-"""Kernels for prompts in half precision: which rows and keys a block takes, its shared memory, and its copies.
+"""Phases of the prompt kernels: rows and keys of a block, its tiles in shared memory, copies, and the epilogue.
 
 The rows of a KV head are its query heads' queries, head by head, as in `schedule`. A block takes a tile of `rows` of
 them and all keys that these see, a tile of keys at a time. Tiles in shared memory are slabs of 64 dims: rows of 128
-bytes, chunk c of row r at c ^ (r & 7). Keys with half-split RoPE, and queries like them, lie in the order of `loads`.
+bytes, chunk c of row r at c ^ (r & 7). Half-split queries and keys have the order of dims of `loads`.
 """
 
 from functools import partial
@@ -13,19 +13,19 @@ from numba import cuda, types, uint64
 from ...device.cint import cint
 from ...device.vector import advance
 from ..decode.kernel import prologue
-from ..embed import pairs_of, rotate, turns
+from ..embed import cos_sins, pairs_of, rotate
 from ..epilogue import inverse, out_row
 from ..loads import columns, copy_async, load_rows
 from ..schedule import ROW_STEPS, query_of
 from ..shapes import SLAB_CHUNKS, SLAB_DIMS, SLAB_ROW, PipelinedShape, PromptShape, WgmmaShape
-from ..tiles import I64, VOID, f32, i32, op, zero_words
+from ..tiles import I64, VOID, f32, i32, register_op, zero_words
 
 
 def tile_of(rows: int) -> Any:
     """tile(sizes) -> (batch, KV head, tile of rows, keys, end of those that it sees, first query).
 
     The grid is (tiles, KV heads, batch): blocks that share keys run together. Causal, it is (KV heads, tiles, batch),
-    and tiles that see the most keys come first, where none straddles heads.
+    and tiles that see the most keys come first, where no tile has rows of two heads.
     """
 
     @cuda.jit(device=True, forceinline=True)
@@ -53,7 +53,7 @@ def tile_of(rows: int) -> Any:
     return tile
 
 
-def place(b: Any, base: Any, row: Any, chunk: Any, rows: int) -> Any:
+def chunk_address(b: Any, base: Any, row: Any, chunk: Any, rows: int) -> Any:
     """The address of a chunk of a row in a tile of `rows` rows that begins at `base`."""
     slab = (chunk >> 3) * (SLAB_ROW * rows)
     inside = ((chunk & 7) ^ (row & 7)) << 4
@@ -61,45 +61,54 @@ def place(b: Any, base: Any, row: Any, chunk: Any, rows: int) -> Any:
 
 
 def asked_words(shape: PromptShape | WgmmaShape) -> int:
-    """Registers of queries that a thread asks for at a time."""
+    """32-bit registers of queries that a thread loads at a time."""
     return 4 * min(shape.rows * shape.row_chunks // shape.threads, shape.rows_at_once)
 
 
 def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tuple[Any, Any]:
-    """A tile of queries, rotated, by two functions, between which a thread may ask for other things.
+    """(load_first, stage): a tile of queries, rotated, to shared memory; other loads may start between the two.
 
-    ask(tid, tensors, sizes, rotation, batch, head, tile) -> raw registers
+    load_first(tid, tensors, sizes, rotation, batch, head, tile) -> raw registers
     stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
 
-    `state` is that of `embed.begin` for rows threads / row_chunks apart. `index` is that of the tile;
-    where(b, base, row, chunk) gives the address of a chunk. A tile of one head's queries takes `rows_at_once` rows of a
-    thread at a time; rows behind the last are the last again. One that straddles heads takes row by row in `stage`.
+    `state` is that of `embed.begin` for rows threads / row_chunks apart. The tile begins at float `index`;
+    where(b, base, row, chunk) gives the address of a chunk. A thread takes `rows_at_once` rows of a tile at a time;
+    after the last row come copies of it. A tile with rows of two heads is loaded row by row in `stage`.
     """
-    chunks, step, hdim, vector = shape.row_chunks, shape.threads // shape.row_chunks, shape.hdim, shape.element.vector
-    count, rows = min(shape.rows // step, shape.rows_at_once), shape.rows
-    part_rows, offsets, pairs = count * step, tuple(step * number for number in range(count)), pairs_of(shape, 1)
+    # tile
+    rows, hdim = shape.rows, shape.hdim
+    vector = shape.element.vector
+    chunks = shape.row_chunks
+    step = shape.threads // shape.row_chunks  # rows from one of a thread to its next
+    count = min(shape.rows // step, shape.rows_at_once)
+    part_rows = count * step
+    offsets = tuple(step * number for number in range(count))
+    more = rows > part_rows
+    # loads
     load = load_rows(offsets, 1, 1 + shape.half_split, shape.element.size, "ld.global.nc")
-    columns_of, more, none = columns(shape, 1, 0, shape.half_split), rows > part_rows, zero_words(asked_words(shape))
+    columns_of = columns(shape, 1, 0, shape.half_split)
+    none = zero_words(asked_words(shape))
+    pairs = pairs_of(shape, 1)
 
-    def put_words(b: Any, base: Any, row: Any, chunk: Any, words_of: Any) -> None:
+    def store_words(b: Any, base: Any, row: Any, chunk: Any, words_of: Any) -> None:
         with b.if_then(chunk < -(-hdim // SLAB_DIMS) * SLAB_CHUNKS):
             b.store_words("st.shared", where(b, base, row, chunk), words_of())
 
-    @op(types.void)
-    def keep(b, shared, words, state, rotation, batch, query, last, row, chunk):
+    @register_op(types.void)
+    def store_rotated(b, shared, words, state, rotation, batch, query, last, row, chunk):
         base = b.at_float(shared, index)
-        turned = turns(shape, b, state, rotation, (batch, query, last, chunk, 1), step)
+        angles = cos_sins(shape, b, state, rotation, (batch, query, last, chunk, 1), step)
         for number, offset in enumerate(offsets):
             x = words[4 * number : 4 * number + 4]
             if shape.rotates:
-                x = shape.element.words(b, rotate(b, shape.element.floats(b, x), next(turned), pairs))
-            put_words(b, base, row + offset, chunk, partial(list, x))
+                x = shape.element.words(b, rotate(b, shape.element.floats(b, x), next(angles), pairs))
+            store_words(b, base, row + offset, chunk, partial(list, x))
 
-    @op(types.void)
-    def put(b, shared, row, chunk, values):
-        put_words(b, b.at_float(shared, index), row, chunk, partial(shape.element.words, b, values))
+    @register_op(types.void)
+    def store_row(b, shared, row, chunk, values):
+        store_words(b, b.at_float(shared, index), row, chunk, partial(shape.element.words, b, values))
 
-    by_row = prologue(shape, put, scaled=False)  # the scale would round queries once more
+    by_row = prologue(shape, store_row, scaled=False)  # the scale would round queries once more
 
     @cuda.jit(device=True, forceinline=True)
     def head_of(sizes, tile):
@@ -110,13 +119,13 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
 
     @cuda.jit(device=True, forceinline=True)
     def load_part(tensors, sizes, rotation, batch, head, of_group, query, item, last, chunk):
-        q = advance(tensors.q, uint64(batch) * tensors.q_batch)
-        q = advance(q, uint64(head * sizes.group + of_group) * tensors.q_head)
-        places = columns_of(chunk, rotation.rotary_dim)
-        return load(q, query + item // chunks, last, tensors.q_row, places)
+        q_gmem = advance(tensors.q, uint64(batch) * tensors.q_batch)
+        q_gmem = advance(q_gmem, uint64(head * sizes.group + of_group) * tensors.q_head)
+        q_columns = columns_of(chunk, rotation.rotary_dim)
+        return load(q_gmem, query + item // chunks, last, tensors.q_row, q_columns)
 
     @cuda.jit(device=True, forceinline=True)
-    def ask(tid, tensors, sizes, rotation, batch, head, tile):
+    def load_first(tid, tensors, sizes, rotation, batch, head, tile):
         words, chunk = none(), tid % chunks
         of_group, query, last, whole = head_of(sizes, tile)
         if whole and chunk * vector < hdim:
@@ -129,98 +138,97 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
         chunk, row = tid % chunks, tid // chunks
         if whole:
             if chunk * vector < hdim:
-                place, end = first_query + query, first_query + last
-                keep(shared, words, state, rotation, batch, place + row, end, row, chunk)
+                start, end = first_query + query, first_query + last
+                store_rotated(shared, words, state, rotation, batch, start + row, end, row, chunk)
                 row += part_rows
                 while more and row < rows:
                     words = load_part(tensors, sizes, rotation, batch, head, of_group, query, row * chunks, last, chunk)
-                    keep(shared, words, state, rotation, batch, place + row, end, row, chunk)
+                    store_rotated(shared, words, state, rotation, batch, start + row, end, row, chunk)
                     row += part_rows
         else:
             by_row(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query)
 
-    return ask, stage
+    return load_first, stage
 
 
-def places(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[tuple[Any, int]]:
-    """(address, offset) of a thread's chunk in each of its rows of a tile: rows that differ by 8 share an address."""
+def chunk_addresses(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[tuple[Any, int]]:
+    """(address, offset) of a thread's chunk in each of its rows of a tile; rows that differ by 8 share an address."""
     step = shape.row_step
     period = max(8 // step, 1)
-    starts = [place(b, base, row + step * i, chunk, shape.tile_keys) for i in range(period)]
+    starts = [chunk_address(b, base, row + step * i, chunk, shape.tile_keys) for i in range(period)]
     return [(starts[n % period], SLAB_ROW * step * (n - n % period)) for n in range(ROW_STEPS)]
 
 
-@op(lambda shape: types.void)
-def copy_rows(b, shape, shared, index, pointer, first, end, pitch, columns, row, chunk):
-    """Copy a thread's chunks of a tile, with cp.async.
+@register_op(types.void)
+def copy_rows(b, shared, index, pointer, first, end, pitch, columns, row, chunk, *, shape):
+    """Start cp.async of a thread's chunks of a tile: rows first + row, and every row_step-th; zeros from `end` on.
 
-    Rows first + row, and every row_step-th; those from `end` on become zeros. `pitch` in elements; `columns` are those
-    of one chunk.
+    pitch: elements from row to row. columns: byte offsets of one chunk.
     """
     step = shape.row_step
-    targets = places(b, shape, b.at_float(shared, index), row, chunk)
-    place_ = first + row
+    targets = chunk_addresses(b, shape, b.at_float(shared, index), row, chunk)
+    first_index = first + row
     pitch = b.zext(pitch, I64) * shape.element.size
-    source = pointer + b.sext(place_, I64) * pitch
+    source = pointer + b.sext(first_index, I64) * pitch
     further = pitch * step
     for number, (target, offset) in enumerate(targets):
-        inside = place_ + step * number < end
+        inside = first_index + step * number < end
         used = b.select(inside, i32(16), i32(0))
         copy_async(b, target, offset, source + b.zext(columns[0], I64), used)
         source = source + further
 
 
-@op(lambda pending: types.void)
-def wait_groups(b, pending):
-    """Wait until all but the last `pending` groups of this thread's copies are there."""
+@register_op(types.void)
+def wait_groups(b, *, pending):
+    """cp.async.wait_group: all but the last `pending` groups of this thread's copies are complete."""
     b.ptx(f"cp.async.wait_group {pending};", "~{memory}", VOID, [])
 
 
-def rows_written(shape: PipelinedShape, put: Any) -> Any:
+def rows_written(shape: PipelinedShape, store: Any) -> Any:
     """write(tensors, sizes, batch, head, row, lane, acc, row_sum): rows `row` and row + 8 of a KV head; 0 without keys.
 
-    put(shape, 0) and put(shape, 1) make what takes either: (pointer, valid, member, acc, row_sum), where a lane is the
-    `member`-th of those that share the row.
+    store(shape, half) returns (pointer, valid, member, acc, row_sum), which stores row + 8 half; the lane is the
+    `member`-th of the four that share the row.
     """
-    put_first, put_second = put(shape, 0), put(shape, 1)
+    store_first, store_second = store(shape, 0), store(shape, 1)
 
     @cuda.jit(device=True, forceinline=True)
     def write(tensors, sizes, batch, head, row, lane, acc, row_sum):
         rows = sizes.group * sizes.seq_q
-        put_first(out_row(tensors, sizes, batch, head, row), row < rows, lane & 3, acc, row_sum)
-        put_second(out_row(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, acc, row_sum)
+        store_first(out_row(tensors, sizes, batch, head, row), row < rows, lane & 3, acc, row_sum)
+        store_second(out_row(tensors, sizes, batch, head, row + 8), row + 8 < rows, lane & 3, acc, row_sum)
 
     return write
 
 
 def merge_keys(shape: PromptShape) -> Any:
-    """done(shared, tid, tensors, sizes, batch, head, tile): the output, of all warps' accumulators and statistics.
+    """done(shared, tid, tensors, sizes, batch, head, tile): the output, from the partial results of all warps.
 
-    They are in shared memory, in front of a barrier that it has.
+    All warps have stored accumulators, row maxima and row sums to shared memory; `done` begins with a block barrier.
     """
     at, rows, hdim, threads, vector = shape.layout, shape.rows, shape.hdim, shape.threads, shape.element.vector
     items, pitch, size = rows * (hdim // vector), 4 * shape.row_pitch, shape.element.size
 
-    @op(types.void)
-    def put(b, shared, pointer, row, dim):
+    @register_op(types.void)
+    def store_chunk(b, shared, pointer, row, dim):
         statistics = [b.at_float(shared, at[name]) + (row << 2) for name in ("row_max", "row_sum")]
-        maxima, totals = (
+        maxima, sums = (
             [b.as_floats(b.load_words("ld.shared", base, 1, 4 * rows * warp))[0] for warp in range(shape.key_warps)]
             for base in statistics
         )
-        top = maxima[0]
+        m = maxima[0]
         for other in maxima[1:]:
-            top = b.maximum(top, other)
-        out, total = [f32(0.0)] * vector, f32(0.0)
+            m = b.maximum(m, other)
+        o, d = [f32(0.0)] * vector, f32(0.0)
         address = b.at_float(shared, at["sums"]) + (row * pitch + (dim << 2))
-        for warp, (row_max, row_sum) in enumerate(zip(maxima, totals)):
-            factor = b.exp2(row_max - top)
-            total = b.fma(factor, row_sum, total)
+        for warp, (row_max, row_sum) in enumerate(zip(maxima, sums)):
+            rescale = b.exp2(row_max - m)
+            d = b.fma(rescale, row_sum, d)
             values = [x for i in (0, 16) for x in b.load_words("ld.shared", address, 4, rows * pitch * warp + i)]
-            out = [b.fma(factor, x, y) for x, y in zip(b.as_floats(values), out)]
-        by = inverse(b, total)
-        where = pointer + b.zext(dim * size, I64)
-        b.store_words("st.global", where, shape.element.words(b, [x * by for x in out]))
+            o = [b.fma(rescale, x, y) for x, y in zip(b.as_floats(values), o)]
+        by = inverse(b, d)
+        target = pointer + b.zext(dim * size, I64)
+        b.store_words("st.global", target, shape.element.words(b, [x * by for x in o]))
 
     @cuda.jit(device=True, forceinline=True)
     def done(shared, tid, tensors, sizes, batch, head, tile):
@@ -229,9 +237,9 @@ def merge_keys(shape: PromptShape) -> Any:
         while item < items:
             row = item // (hdim // vector)
             dim = vector * (item - row * (hdim // vector))
-            of_head = tile * rows + row
-            if of_head < sizes.group * sizes.seq_q:
-                put(shared, out_row(tensors, sizes, batch, head, of_head), row, dim)
+            head_row = tile * rows + row
+            if head_row < sizes.group * sizes.seq_q:
+                store_chunk(shared, out_row(tensors, sizes, batch, head, head_row), row, dim)
             item += threads
 
     return done

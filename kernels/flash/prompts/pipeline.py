@@ -1,7 +1,7 @@
 """The pipeline of the kernels on wgmma: a producer fills stages with tiles of keys and values, consumers empty them.
 
-Each stage has four barriers: keys full, keys empty, values full, values empty. A phase of a full one ends when the copy
-has come; of an empty one, when a lane of each consuming warp has arrived.
+Each stage has four mbarriers: keys full, keys empty, values full, values empty. A phase of a full one completes with
+the copy's bytes; of an empty one, when a lane of each consumer warp has arrived.
 """
 
 from collections import namedtuple
@@ -14,10 +14,10 @@ from ...device.wgmma import fence_products
 from ..atoms.wgmma import GROUP_ROWS, arrive, copy_tile, expect, init_barrier, wait_barrier
 from ..shapes import SLAB_ROW, PipelinedShape
 
-REGISTERS = (24, 240)  # of the warpgroup that copies and of those that multiply: a thread begins with 168
+REGISTERS = (24, 240)  # a thread, of the producer and of the consumers (setmaxnreg); both begin with 168
 
-# Floats of shared memory where barriers and tiles begin; barriers of a stage are 2 behind those of the last. `tile` is
-# from one tile to the next, `group` from one warpgroup's queries to the next's.
+# Floats of shared memory where barriers and tiles of the first stage begin; the next stage's barriers are 2 further,
+# its tiles `tile`. The queries of the next warpgroup are `group` further.
 Pipeline = namedtuple(
     "Pipeline", "keys_full keys_empty values_full values_empty queries_full query keys values tile group"
 )
@@ -30,7 +30,7 @@ def pipeline_of(shape: PipelinedShape) -> Pipeline:
 
 
 def begin_barriers(shape: PipelinedShape, consumers: int, queries: int) -> Any:
-    """begin(shared), by one thread, for so many warps that consume, and arrivals of what stages queries."""
+    """begin(shared), by one thread: initialise the barriers, for `consumers` warps and `queries` arrivals of Q."""
     at, stages = pipeline_of(shape), shape.stages
 
     @cuda.jit(device=True, forceinline=True)
@@ -47,7 +47,7 @@ def begin_barriers(shape: PipelinedShape, consumers: int, queries: int) -> Any:
 
 
 def next_stage(shape: PipelinedShape) -> Any:
-    """following(stage, parity) -> those of the next tile; the parity changes where the stages begin again."""
+    """following(stage, parity) -> stage and parity of the next tile; the parity flips when the stages wrap around."""
     stages = shape.stages
 
     @cuda.jit(device=True, forceinline=True)
@@ -61,7 +61,7 @@ def next_stage(shape: PipelinedShape) -> Any:
 
 
 def producer(shape: PipelinedShape) -> Any:
-    """fill(shared, stage, parity, k_map, v_map, number, head, batch), by one thread: a tile when its stage is empty."""
+    """fill(shared, stage, parity, k_map, v_map, number, head, batch), by one thread: copy a tile to an empty stage."""
     at, keys, tile_bytes = pipeline_of(shape), shape.tile_keys, shape.tile_bytes
     copy = copy_tile(shape.slabs, keys)
 
@@ -79,6 +79,6 @@ def producer(shape: PipelinedShape) -> Any:
 
 @cuda.jit(device=True, forceinline=True)
 def release(shared, barrier, lane):
-    """A warp of consumers has read a stage."""
+    """Arrive at an `empty` barrier, one lane for each warp: the warp has read the stage."""
     if lane == 0:
         arrive(shared, barrier)

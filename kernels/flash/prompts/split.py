@@ -1,7 +1,7 @@
-"""Float32 rows as two float16 parts each, for tensor cores: the launch in front of `float32`.
+"""Float32 rows as two float16 parts each, for tensor cores: the launch before `float32`.
 
-A block takes a tile of rows of one head of Q, K or V, rotates what is to be rotated, and multiplies it by the power of
-two that brings its largest element to 2^14 .. 2^15. Each element becomes `high + low`, two float16: 22 bits or more,
+A block takes a tile of rows of one head of Q, K or V, rotates Q and K, and multiplies the tile by the power of two that
+brings its largest element to 2^14 .. 2^15. Each element becomes `high + low`, two float16: 22 bits or more,
 and 2^-40 of the largest element where that is more. So the tile needs values that are not far apart: among four
 neighbours in a row, and among a thread's rows of each dim, the largest is 0 or at least 2^-17 of the tile's largest.
 Any other tile, one with NaN or infinities, or with values beyond 2^60, is kept as float32 and has an infinite scale;
@@ -22,11 +22,11 @@ from ...device.vector import advance
 from ...version import Kernel
 from ..args import types_of
 from ..dtype import DTYPES, HALF
-from ..embed import begin, pairs_of, rotate, turns
+from ..embed import begin, cos_sins, pairs_of, rotate
 from ..loads import columns, load_rows
 from ..schedule import ROW_STEPS
 from ..shapes import SPLIT_THREADS, Prompt32Shape
-from ..tiles import FLOAT, I32, f32, floats, i32, launch_dependents, op, zero_words
+from ..tiles import FLOAT, I32, f32, floats, i32, launch_dependents, register_op, zero_words
 
 SPLIT_WARPS = SPLIT_THREADS // 32
 TOP = 14  # exponent of the largest element of a scaled tile
@@ -36,7 +36,7 @@ SPREAD = 2.0**-3  # of neighbours in a scaled tile: 2^-25, the step of float16 n
 
 
 def tile_count(shape: Prompt32Shape, seq_q: int, seq_k: int) -> int:
-    """Blocks of a head, of which those behind its last row do nothing."""
+    """Blocks of a head; those after its last row do nothing."""
     return -(-max(seq_q, seq_k) // shape.tile_keys)
 
 
@@ -52,7 +52,7 @@ def _greater(b: Any, x: Any, y: Any) -> Any:
 
 
 def _magnitudes(b: Any, x: Any) -> list[Any]:
-    """Bits without the sign: they order as the magnitudes do, and NaN is above infinity."""
+    """Bits without the sign, which order as the magnitudes do; NaN is above infinity."""
     return [word & 0x7FFFFFFF for word in b.as_words(x)]
 
 
@@ -60,21 +60,21 @@ def _tops(b: Any, rows: list[list[Any]]) -> list[Any]:
     return [functools.reduce(lambda x, y: _greater(b, x, y), row) for row in rows]
 
 
-@op(types.uint32)
+@register_op(types.uint32)
 def largest(b, x):
     """The bits of the greatest magnitude."""
     (top,) = _tops(b, [_magnitudes(b, x)])
     return top
 
 
-@op(types.uint32)
+@register_op(types.uint32)
 def warp_largest(b, bits):
     return b.ptx("redux.sync.max.u32 $0, $1, -1;", "=r,r", I32, [bits])
 
 
-@op(types.uint32)
+@register_op(types.uint32)
 def spreads(b, x, factor):
-    """1 where a largest of neighbours is neither 0 nor large enough, else 0."""
+    """1 where the largest of some neighbours is neither 0 nor large enough for parts, else 0."""
     rows = [_magnitudes(b, [value * factor for value in x[4 * i : 4 * i + 4]]) for i in range(ROW_STEPS)]
     tops = _tops(b, rows) + _tops(b, [list(column) for column in zip(*rows)])
     least = b.bitcast(f32(SPREAD), I32)
@@ -82,16 +82,16 @@ def spreads(b, x, factor):
     return functools.reduce(b.or_, (b.zext(each, I32) for each in small), i32(0))
 
 
-@op(types.float32)
+@register_op(types.float32)
 def float_of(b, bits):
     return b.bitcast(bits, FLOAT)
 
 
 @cuda.jit(device=True, forceinline=True)
 def scale_tile(shared, tid, x, scored):
-    """(what multiplies a block's tile, what its parts are multiplied by): infinite where it is kept as it is.
+    """(factor, scale): the factor of a block's tile, and its inverse, infinite where the tile is kept as float32.
 
-    x: the elements of a thread. scored: the tile is one of Q or K. It has two barriers.
+    x: the elements of a thread. scored: the tile is one of Q or K. The function has two block barriers.
     """
     bits = warp_largest(largest(x))
     if tid & 31 == 0:
@@ -118,7 +118,7 @@ def scale_tile(shared, tid, x, scored):
 
 @cuda.jit(device=True, forceinline=True)
 def head_of(tensors, sizes, q_parts, k_parts, v_parts):
-    """What a block splits: (a head, its pitch and rows, its number, its parts, its first position, whether it is V)."""
+    """The head of a block: (rows, pitch, their count, number of the head, its parts, first index, whether it is V)."""
     head, batch, heads = cint(cuda.blockIdx.y), cint(cuda.blockIdx.z), sizes.kv_heads * sizes.group
     rows = advance(advance(tensors.q, uint64(batch) * tensors.q_batch), uint64(head) * tensors.q_head)
     pitch, count, first, parts, flat = tensors.q_row, sizes.seq_q, sizes.q_offset, q_parts, batch * heads + head
@@ -140,16 +140,16 @@ def loader(shape: Prompt32Shape, offsets: tuple[int, ...]) -> Any:
     """load(rows, pitch, row, last, chunk, rotary_dim, values) -> a thread's chunks of rows row + offsets, or 0."""
     pieces, hdim, none = 1 + shape.half_split, shape.hdim, zero_words(4 * len(offsets))
     load, load_v = (load_rows(offsets, 1, each, 4, "ld.global.nc") for each in (pieces, 1))
-    places, places_v = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)
+    columns_of, v_columns_of = columns(shape, 1, 0, shape.half_split), columns(shape, 1, 0, False)
 
     @cuda.jit(device=True, forceinline=True)
     def loaded(rows, pitch, row, last, chunk, rotary_dim, values):
         words = none()
         if chunk * 4 < hdim:
             if values:
-                words = load_v(rows, row, last, pitch, places_v(chunk, 0))
+                words = load_v(rows, row, last, pitch, v_columns_of(chunk, 0))
             else:
-                words = load(rows, row, last, pitch, places(chunk, rotary_dim))
+                words = load(rows, row, last, pitch, columns_of(chunk, rotary_dim))
         return words
 
     return loaded
@@ -158,7 +158,7 @@ def loader(shape: Prompt32Shape, offsets: tuple[int, ...]) -> Any:
 def split_kernel(shape: Prompt32Shape) -> Kernel:
     """The kernel that fills parts and scales: grid (`tile_count`, heads + 2 kv_heads, batch), Q's heads first.
 
-    scales: float32[batch, heads + 2 kv_heads, tiles], what a tile's scaled elements are multiplied by.
+    scales: float32[batch, heads + 2 kv_heads, tiles]: a tile's elements are its parts' sums times its scale.
     """
     return _split_kernel(shape.hdim, shape.embedding, shape.half_split)
 
@@ -166,21 +166,31 @@ def split_kernel(shape: Prompt32Shape) -> Kernel:
 @functools.cache
 def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
     shape = Prompt32Shape(hdim, embedding=embedding, half_split=half_split)
-    chunks, row_step, dims, tile_rows = shape.row_chunks, shape.row_step, shape.dims, shape.tile_keys
-    offsets, pairs, rotates = tuple(row_step * i for i in range(ROW_STEPS)), pairs_of(shape, 1), shape.rotates
-    load, load_one, state_of = loader(shape, offsets), loader(shape, (0,)), begin(shape, 1)
+    # tile
+    dims = shape.dims
+    tile_rows = shape.tile_keys
+    chunks = shape.row_chunks
+    row_step = shape.row_step
+    offsets = tuple(row_step * i for i in range(ROW_STEPS))
+    # loads
+    load_tile = loader(shape, offsets)
+    load_row = loader(shape, (0,))
+    load_rates = begin(shape, 1)
+    # rotation
+    rotates = shape.rotates
+    pairs = pairs_of(shape, 1)
 
-    @op(floats(4 * ROW_STEPS))
-    def as_they_are(b, words):
+    @register_op(floats(4 * ROW_STEPS))
+    def as_floats(b, words):
         return b.as_floats(words)
 
-    @op(floats(4 * ROW_STEPS))
-    def rotated(b, words, state, rotation, batch, place, last, chunk):
-        turned = turns(shape, b, state, rotation, (batch, place, last, chunk, 1), row_step)
+    @register_op(floats(4 * ROW_STEPS))
+    def rotated(b, words, state, rotation, batch, index, last, chunk):
+        angles = cos_sins(shape, b, state, rotation, (batch, index, last, chunk, 1), row_step)
         x = b.as_floats(words)
-        return [y for i in range(ROW_STEPS) for y in rotate(b, x[4 * i : 4 * i + 4], next(turned), pairs)]
+        return [y for i in range(ROW_STEPS) for y in rotate(b, x[4 * i : 4 * i + 4], next(angles), pairs)]
 
-    @op(types.void)
+    @register_op(types.void)
     def store_parts(b, pointer, x, factor, row, last, chunk):
         pointer = pointer + b.zext(chunk << 3, pointer.type)
         for i, offset in enumerate(offsets):
@@ -189,11 +199,11 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
                 for number, words in enumerate(parts):
                     b.store_words("st.global", pointer, words, 4 * dims * offset + 2 * dims * number)
 
-    @op(types.void)
-    def store_row(b, pointer, words, state, rotation, batch, place, chunk, values):
+    @register_op(types.void)
+    def store_row(b, pointer, words, state, rotation, batch, index, chunk, values):
         if rotates:
-            turned = next(turns(shape, b, state, rotation, (batch, place, place, chunk, 1), 1))
-            made, embeds = rotate(b, b.as_floats(words), turned, pairs), values == 0
+            angles = next(cos_sins(shape, b, state, rotation, (batch, index, index, chunk, 1), 1))
+            made, embeds = rotate(b, b.as_floats(words), angles, pairs), values == 0
             words = [b.select(embeds, x, y) for x, y in zip(b.as_words(made), words)]
         b.store_words("st.global", pointer + b.zext(chunk << 4, pointer.type), words)
 
@@ -204,21 +214,23 @@ def _split_kernel(hdim: int, embedding: str, half_split: bool) -> Kernel:
         chunk, row = tid % chunks, block * tile_rows + tid // chunks
         rows, pitch, count, flat, parts, first, values = head_of(tensors, sizes, q_parts, k_parts, v_parts)
         if block * tile_rows < count:
-            words = load(rows, pitch, row, count - 1, chunk, rotation.rotary_dim, values)
-            x, place, last = as_they_are(words), first + row, first + count - 1
+            # load, rotate
+            words = load_tile(rows, pitch, row, count - 1, chunk, rotation.rotary_dim, values)
+            x, index, last = as_floats(words), first + row, first + count - 1
             if rotates:
                 if not values:
-                    x = rotated(words, state_of(rotation, chunk), rotation, batch, place, last, chunk)
+                    x = rotated(words, load_rates(rotation, chunk), rotation, batch, index, last, chunk)
+            # scale, store
             factor, scale = scale_tile(shared, tid, x, not values)
             if scale != UNSPLIT:
                 begins = (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims)
                 store_parts(advance(parts, begins), x, factor, row, count - 1, chunk)
             else:  # rotated again, row by row: large scores show how far angles are off that are not exact
-                state, end = state_of(rotation, chunk), min(row + tile_rows, count)
+                rates, end = load_rates(rotation, chunk), min(row + tile_rows, count)
                 while row < end:
-                    one = load_one(rows, pitch, row, row, chunk, rotation.rotary_dim, values)
+                    one = load_row(rows, pitch, row, row, chunk, rotation.rotary_dim, values)
                     at = advance(parts, (uint64(flat) * uint64(count) + uint64(row)) * uint64(dims))
-                    store_row(at, one, state, rotation, batch, first + row, chunk, cint(values))
+                    store_row(at, one, rates, rotation, batch, first + row, chunk, cint(values))
                     row += row_step
             if tid == 0:
                 head = batch * cint(cuda.gridDim.y) + cint(cuda.blockIdx.y)

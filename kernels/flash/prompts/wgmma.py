@@ -1,7 +1,8 @@
-"""Attention of prompts on wgmma, with RoPE on queries as they come and on keys in a launch of its own before.
+"""Attention of prompts on wgmma; a launch before rotates the keys, this one rotates the queries.
 
-One thread waits for that launch, and copies tiles of keys and values with tensor maps; two warpgroups multiply. The
-scores of a tile and the weighted sum of the tile before are started together, then the online softmax follows.
+The producer, one thread, waits for that launch and copies tiles of keys and values by TMA; two warpgroups consume them.
+A tile: start its scores and the weighted sum of the tile before together, wait for the scores, and compute the online
+softmax.
 """
 
 import functools
@@ -15,31 +16,31 @@ from ...device.wgmma import fence_products
 from ...version import Kernel
 from ..args import types_of
 from ..atoms import wgmma as atoms
-from ..atoms.tile import rescale
+from ..atoms.tile import rescale as rescale_rows
 from ..embed import begin, state_size
 from ..epilogue import inverse
 from ..mask import bounds_of, mask_tile
 from ..shapes import SLAB_ROW, WgmmaShape
-from ..softmax import NO_KEY, QUAD, lane_sum, step
-from ..tiles import I64, constant, i32, op, part, wait_for_launch, zero_words
-from .phases import asked_words, place, rows_written, stage_queries, tile_of
+from ..softmax import NO_KEY, QUAD, lane_sum, softmax, update_row_max
+from ..tiles import I64, constant, i32, register_op, wait_for_launch, zero_words
+from .phases import asked_words, chunk_address, rows_written, stage_queries, tile_of
 from .pipeline import REGISTERS, begin_barriers, next_stage, pipeline_of, producer, release
 
 THREADS = 384
 
 
-def query_place(shape: WgmmaShape) -> Any:
+def query_address(shape: WgmmaShape) -> Any:
     """where(b, base, row, chunk): the address of a chunk in the tile of the row's warpgroup."""
 
     def where(b: Any, base: Any, row: Any, chunk: Any) -> Any:
         group = (row >> 6) * (shape.slabs * atoms.GROUP_ROWS * SLAB_ROW)
-        return place(b, base + group, row & 63, chunk, atoms.GROUP_ROWS)
+        return chunk_address(b, base + group, row & 63, chunk, atoms.GROUP_ROWS)
 
     return where
 
 
 def transpose_quad(b: Any, member: Any, words: list[Any]) -> list[Any]:
-    """Of the four words of each of four lanes, the `member`-th of all, in the order of the lanes."""
+    """Transpose the 4 x 4 words that the lanes of a quad hold, four each; `member` is the lane's number in its quad."""
     for bit in (1, 2):
         upper = member & bit != 0
         for low in (i for i in range(4) if not i & bit):
@@ -50,9 +51,9 @@ def transpose_quad(b: Any, member: Any, words: list[Any]) -> list[Any]:
     return words
 
 
-@op(lambda shape, half: types.void)
-def store_row(b, shape, half, pointer, valid, member, acc, row_sum):
-    """What `rows_written` takes: divided, rounded."""
+@register_op(types.void)
+def store_row(b, pointer, valid, member, acc, row_sum, *, shape, half):
+    """Store row g + 8 half of fragments, divided by its row sum and rounded, for `phases.rows_written`."""
     tiles, by = shape.hdim // 8, inverse(b, row_sum[half])
     packed = shape.element.words(b, [acc[4 * tile + 2 * half + i] * by for tile in range(tiles) for i in range(2)])
     address = pointer + b.zext(member << 4, I64)
@@ -64,93 +65,130 @@ def store_row(b, shape, half, pointer, valid, member, acc, row_sum):
 
 @functools.cache
 def wgmma_kernel(shape: WgmmaShape) -> Kernel:
-    """The kernel of a shape, with the grid of `phases.tile_of`. Its last arguments are maps of keys and values."""
-    at, keys, held, sums = pipeline_of(shape), shape.tile_keys, shape.tile_keys // 2, shape.hdim // 2
-    rows, row_chunks, alibi = shape.rows, shape.row_chunks, shape.embedding == "alibi"
-    give, take = atoms.set_registers("dec", REGISTERS[0]), atoms.set_registers("inc", REGISTERS[1])
-    begin_all, fill, following = begin_barriers(shape, 8, 256), producer(shape), next_stage(shape)
-    start, both, last = atoms.start_scores(shape), atoms.start_both(shape), atoms.start_sums(shape)
-    scores_of, sums_of = part(0, held), part(held, sums)
-    first_there, scores_there, sums_there = atoms.wait(held, 0), atoms.wait(held, 1), atoms.wait(sums, 0)
-    ordered, pack, scale_acc = atoms.by_rows(held), atoms.pack(shape), rescale(sums)
-    tops, weigh, weights_of, row_sums_of, factors_of = step(held // 2, QUAD)
-    masked, bounds, block = mask_tile(shape, keys), bounds_of(shape), tile_of(shape.rows)
-    zero_acc, fresh, zero, sum_rows = constant(sums, 0.0), constant(2, NO_KEY), constant(2, 0.0), lane_sum(2, QUAD)
-    arrive, wait, open_map = atoms.arrive, atoms.wait_barrier, atoms.open_map
-    waits, waits_first, there = shape.overlap and shape.rotates, shape.overlap and not shape.rotates, wait_for_launch
-    write, (ask, stage_rows) = rows_written(shape, store_row), stage_queries(shape, at.query, query_place(shape))
-    no_words, no_state = zero_words(asked_words(shape)), constant(state_size(shape, 1), 0.0)
-    state_of = begin(shape, 1)
+    """The kernel of a shape, with the grid of `phases.tile_of`. Its last arguments are tensor maps of keys and values.
+
+    Thread 0 copies tiles, the other threads of its warpgroup end at once; two warpgroups have 64 rows each.
+    """
+    # tile
+    at = pipeline_of(shape)
+    rows = shape.rows
+    tile_keys = shape.tile_keys
+    row_chunks = shape.row_chunks
+    block = tile_of(shape.rows)
+    bounds = bounds_of(shape)
+    # loads
+    init_barriers = begin_barriers(shape, 8, 256)
+    fill_stage = producer(shape)
+    following = next_stage(shape)
+    load_q, store_q = stage_queries(shape, at.query, query_address(shape))
+    load_rates = begin(shape, 1)
+    wait, arrive, open_map = atoms.wait_barrier, atoms.arrive, atoms.open_map
+    producer_waits = shape.overlap and shape.rotates  # for the launch that rotates keys
+    all_wait = shape.overlap and not shape.rotates
+    fewer_registers = atoms.set_registers("dec", REGISTERS[0])
+    more_registers = atoms.set_registers("inc", REGISTERS[1])
+    # products: fragments of a lane, float32[lane_scores] and float32[lane_outputs] for its rows g and g + 8
+    lane_scores = tile_keys // 2
+    lane_outputs = shape.hdim // 2
+    start_qk = atoms.start_scores(shape)
+    start_qk_and_pv = atoms.start_both(shape)
+    start_pv = atoms.start_sums(shape)
+    wait_first_scores = atoms.wait(lane_scores, 0)
+    wait_scores = atoms.wait(lane_scores, 1)
+    wait_outputs = atoms.wait(lane_outputs, 0)
+    by_rows = atoms.by_rows(lane_scores)
+    pack_p = atoms.pack(shape)
+    # softmax
+    mask = mask_tile(shape, tile_keys)
+    new_max = update_row_max(lane_scores // 2)
+    weigh = softmax(lane_scores // 2)
+    rescale_acc = rescale_rows(lane_outputs)
+    sum_over_quad = lane_sum(2, QUAD)
+    alibi = shape.embedding == "alibi"
+    # initial values, and the store
+    zero_acc = constant(lane_outputs, 0.0)
+    lowest = constant(2, NO_KEY)
+    zero = constant(2, 0.0)
+    no_words = zero_words(asked_words(shape))
+    no_rates = constant(state_size(shape, 1), 0.0)
+    write = rows_written(shape, store_row)
 
     def kernel(tensors, sizes, rotation, workspace, k_map, v_map):
+        # prologue
         shared = cuda.shared.array(0, float32, 1024)
         tid = cint(cuda.threadIdx.x)
         batch, head, tile, all_keys, end, first_query = block(sizes)
-        tiles = (end + keys - 1) // keys
+        tiles = (end + tile_keys - 1) // tile_keys
         if tid == 0:
-            begin_all(shared)
-        words, state = no_words(), no_state()
-        if waits_first:
-            there()
+            init_barriers(shared)
+        q_rmem, rates = no_words(), no_rates()
+        if all_wait:
+            wait_for_launch()
         if tid >= 128:
-            words = ask(tid - 128, tensors, sizes, rotation, batch, head, tile)
-            state = state_of(rotation, (tid - 128) % row_chunks)
+            q_rmem = load_q(tid - 128, tensors, sizes, rotation, batch, head, tile)
+            rates = load_rates(rotation, (tid - 128) % row_chunks)
         cuda.syncthreads()
         stage, parity, number = cint(0), cint(0), cint(0)
         if tid < 128:
-            give()
+            # producer
+            fewer_registers()
             if tid == 0:
                 open_map(k_map)
                 open_map(v_map)
                 parity = cint(1)  # of the phase before the first
-                if waits:
-                    there()
+                if producer_waits:
+                    wait_for_launch()
                 while number < tiles:
-                    fill(shared, stage, parity, k_map, v_map, number, head, batch)
+                    fill_stage(shared, stage, parity, k_map, v_map, number, head, batch)
                     stage, parity = following(stage, parity)
                     number += 1
         else:
-            take()
+            # consumers: queries to shared memory
+            more_registers()
             lane, group = tid & 31, (tid >> 7) - 1
-            stage_rows(shared, tid - 128, tensors, sizes, rotation, batch, head, tile, first_query, words, state)
+            store_q(shared, tid - 128, tensors, sizes, rotation, batch, head, tile, first_query, q_rmem, rates)
             fence_products()
             arrive(shared, at.queries_full)
             wait(shared, at.queries_full, 0)
             row = tile * rows + ((tid >> 5) - 4) * 16 + (lane >> 2)
             seen = bounds(row, all_keys, first_query, batch, head, sizes, rotation)
-            queries, scale, acc = at.query + group * at.group, sizes.scale, zero_acc()
+            q_smem, scale, acc_rmem = at.query + group * at.group, sizes.scale, zero_acc()
             if alibi:  # the bias is one of scaled scores
                 scale = float32(1.0)
+            # first tile: scores, softmax
             wait(shared, at.keys_full, 0)
-            scores = first_there(start(shared, queries, at.keys))
+            scores = wait_first_scores(start_qk(shared, q_smem, at.keys))
             release(shared, at.keys_empty, lane)
-            scores = masked(ordered(scores), cint(0), lane, seen, sizes.scale)
-            row_max = tops(scores, fresh(), scale)
-            made = weigh(scores, row_max, row_max, zero(), scale)
-            row_sum, p = row_sums_of(made), pack(weights_of(made))
+            scores = mask(by_rows(scores), cint(0), lane, seen, sizes.scale)
+            row_max = new_max(scores, lowest(), scale)
+            p, row_sum, rescale = weigh(scores, row_max, row_max, zero(), scale)
+            p_rmem = pack_p(p)
             number = cint(1)
+            # main loop: scores of a tile, the weighted sum of the tile before
             while number < tiles:
                 after, parity_after = following(stage, parity)
                 wait(shared, at.values_full + 2 * stage, parity)
                 wait(shared, at.keys_full + 2 * after, parity_after)
-                started = both(shared, queries, at.keys + after * at.tile, p, acc, at.values + stage * at.tile)
-                scores, acc = scores_there(scores_of(started)), sums_of(started)
+                k_smem, v_smem = at.keys + after * at.tile, at.values + stage * at.tile
+                scores, acc_rmem = start_qk_and_pv(shared, q_smem, k_smem, p_rmem, acc_rmem, v_smem)
+                scores = wait_scores(scores)
                 release(shared, at.keys_empty + 2 * after, lane)
-                scores = masked(ordered(scores), number * keys, lane, seen, sizes.scale)
-                top = tops(scores, row_max, scale)
-                made = weigh(scores, row_max, top, row_sum, scale)
-                row_max, row_sum = top, row_sums_of(made)
-                acc = sums_there(acc)
+                scores = mask(by_rows(scores), number * tile_keys, lane, seen, sizes.scale)
+                old_max = row_max
+                row_max = new_max(scores, old_max, scale)
+                p, row_sum, rescale = weigh(scores, old_max, row_max, row_sum, scale)
+                acc_rmem = wait_outputs(acc_rmem)
                 release(shared, at.values_empty + 2 * stage, lane)
-                p = pack(weights_of(made))
-                acc = scale_acc(acc, factors_of(made))
+                p_rmem = pack_p(p)
+                acc_rmem = rescale_acc(acc_rmem, rescale)
                 stage, parity = after, parity_after
                 number += 1
+            # epilogue: the last weighted sum, divided by the row sums
             wait(shared, at.values_full + 2 * stage, parity)
-            acc = last(shared, p, acc, at.values + stage * at.tile)
-            row_sum = sum_rows(row_sum)
-            acc = sums_there(acc)
-            write(tensors, sizes, batch, head, row, lane, acc, row_sum)
+            acc_rmem = start_pv(shared, p_rmem, acc_rmem, at.values + stage * at.tile)
+            row_sum = sum_over_quad(row_sum)
+            acc_rmem = wait_outputs(acc_rmem)
+            write(tensors, sizes, batch, head, row, lane, acc_rmem, row_sum)
 
     kernel.__name__ = kernel.__qualname__ = shape.name
     signature = (*types_of(shape.element), INTS, INTS)

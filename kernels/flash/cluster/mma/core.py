@@ -1,4 +1,4 @@
-"""The phases of the main loop on mma.sync: a block copies its slices of Q and K to shared memory and embeds them there.
+"""The phases of the main loop on mma.sync: a block copies its slices of Q and K to shared memory, and embeds them.
 
 A warp multiplies 16 queries by some of the keys, over some of the dims.
 """
@@ -27,9 +27,9 @@ from .embed import copier, scaler, tile_embedder
 from .multiply import output_by_products, scores_by_products
 from .shape import STEP, Shape
 
-# A thread copies, and embeds, rows from `first_row` on and dims from `column` of a slice on, which is dim `copied_dim`
-# of a head. Its warp multiplies queries from `top` on by keys from `left` on, dims from `first_step` on, and sends the
-# parts with number `slot`; then it has panels from `panel` on of the output.
+# A thread copies and embeds rows from `first_row` on, and dims of a slice from `column` on, which is dim `copied_dim`
+# of a head. Its warp multiplies queries from `top` on by keys from `left` on, over dims from `first_step` on, and sends
+# the parts with number `slot`; its output is the panels from `panel` on.
 Thread = namedtuple(
     "Thread", "tid warp_id lane_id lane_row member first_row column copied_dim top left slot first_step panel"
 )

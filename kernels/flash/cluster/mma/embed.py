@@ -1,4 +1,4 @@
-"""The mma core: copies of tiles to shared memory, and the embedding of Q and K there."""
+"""The mma core: copies of tiles to shared memory, and the embedding of Q and K in shared memory."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from .shape import Shape
 
 def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool = False) -> Any:
     """A device function that starts to copy `count` rows of a slice to shared memory, `pitch` floats apart."""
-    place, groups, rows_per_pass, sharers = shape.layout[name], shape.groups, shape.rows_per_pass, shape.sharers
+    tile_at, groups, rows_per_pass, sharers = shape.layout[name], shape.groups, shape.rows_per_pass, shape.sharers
     span = GROUP * shape.cluster  # dims from one group of a slice to the next
 
     @cuda.jit(device=True)
@@ -30,14 +30,14 @@ def copier(shape: Shape, name: str, pitch: int, count: int, halves: bool = False
                 if not halves:
                     row_start = advance(row_start, thread.copied_dim)
                 for group in range(0, groups, sharers):
-                    at, more = place + row * pitch + thread.column + group * GROUP, group * span
-                    there = row < source.count and thread.copied_dim + more < sizes.hdim
+                    at, more = tile_at + row * pitch + thread.column + group * GROUP, group * span
+                    inside = row < source.count and thread.copied_dim + more < sizes.hdim
                     if halves:
                         low, high = halves_of(thread.copied_dim, more, sizes.embedded_dim, sizes.hdim)
-                        cp_async2_or_zero(shared, at, row_start, low, there)
-                        cp_async2_or_zero(shared, at + 2, row_start, high, there)
+                        cp_async2_or_zero(shared, at, row_start, low, inside)
+                        cp_async2_or_zero(shared, at + 2, row_start, high, inside)
                     else:
-                        cp_async4_or_zero(shared, at, row_start, more, there)
+                        cp_async4_or_zero(shared, at, row_start, more, inside)
 
     return copy
 

@@ -12,7 +12,7 @@ STEP = 16  # dims or keys of two mma
 
 @dataclass(frozen=True)
 class Shape(RowShape):
-    """What a kernel is compiled for: the blocks of a cluster, and how the warps of a block share its score tile.
+    """A kernel of the mma core: the blocks of a cluster, its tile, and how a block's warps share the tile of scores.
 
     `warps_n` warps take different keys, `warps_k` warps different dims of the same scores.
 

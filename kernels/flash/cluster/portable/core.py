@@ -30,7 +30,7 @@ from .shape import BLOCK, Shape
 
 
 def softmax_by_warps(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
-    """begin and weigh of `softmax_of`: a lane's keys are 32 apart, its weights take the place of its scores."""
+    """begin and weigh of `softmax_of`: a lane's keys are 32 apart, its weights take the space of its scores."""
     queries, keys, warps_k, per_lane = shape.queries, shape.keys, shape.warps_k, shape.keys_per_lane
     scores_at, stride = shape.layout["scores"], shape.stride
 
@@ -57,22 +57,35 @@ def softmax_by_warps(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
 
 def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
     """The attention kernel for that shape and embedding."""
-    each, lanes, warps_n, keys, columns = shape.each, shape.lanes, shape.warps_n, shape.keys, shape.columns
-    query_at, query_floats, rows_of_warp = shape.layout["query"], shape.query_floats, shape.rows_of_warp
-    key_floats, value_floats, outputs = 4 * each, 4 * BLOCK, 4 * shape.queries
+    # tile
+    keys = shape.keys
+    each = shape.each
+    lanes = shape.lanes
+    warps_n = shape.warps_n
+    columns = shape.columns
+    block = block_of(shape, embedding, heads_last)
+    query_at = shape.layout["query"]
+    # registers of a thread, in floats
+    query_floats = shape.query_floats
+    key_floats = 4 * each
+    value_floats = 4 * BLOCK
+    outputs = 4 * shape.queries
+    rows_of_warp = shape.rows_of_warp
+    # loads and products
     load_query, place_query = query_of(shape, embedding)
     load_keys, score = scores_of(shape, embedding, load_query, place_query)
-    begin, softmax = softmax_by_warps(shape, embedding)
     load_values, weigh, join = output_of(shape)
-    block = block_of(shape, embedding, heads_last)
+    # softmax
+    begin, softmax = softmax_by_warps(shape, embedding)
 
     def attention(q, k, v, out, table, parts, sizes):
+        # prologue
         shared = cuda.shared.array(0, float32, 16)
         tid = cuint(cuda.threadIdx.x)
         warp_id, lane_id = tid // 32, tid % 32
         tile, scope, q_rows, k_rows, v_rows, results = block(q, k, v, out, table, parts, sizes)
 
-        # This thread's keys of a tile and dims of a step; then its keys and dims of the output.
+        # keys of a tile and dims of a step that this thread scores; then its keys and dims of the output
         first_key = (warp_id % warps_n * (32 // lanes) + lane_id // lanes) * each
         member, part = lane_id % lanes, warp_id // warps_n
         thread = Thread(first_key, (part * lanes + member) * 4, member, part, warp_id, lane_id)
@@ -90,6 +103,8 @@ def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
         cuda.syncthreads()
         rows = cuda.local.array((STATE, rows_of_warp), float32)
         begin(rows, sizes.seq_k)
+
+        # main loop
         start, buffer = cuint(0), cuint(query_at)
         while start < scope.last_key:
             buffer = score(shared, k_values, buffer, q_rows, k_rows, start, thread, tile, scope)
@@ -101,6 +116,7 @@ def make_kernel(shape: Shape, embedding: Embedding, heads_last: bool) -> Any:
             cuda.syncthreads()
             weigh(shared, acc, v_values, v_rows, results, start, group, column)
             start = start + keys
+        # epilogue
         join(shared, acc, results, tid, group, column)
 
     attention.__name__ = attention.__qualname__ = f"{shape.name}_{embedding.name}"

@@ -92,7 +92,7 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
     weigh(...): the output of a tile, in registers where a thread has dims for all, else in global memory
     join(...)
     """
-    hdim, keys, columns, ahead = shape.hdim, shape.keys, shape.columns, shape.ahead
+    hdim, keys, columns, prefetch = shape.hdim, shape.keys, shape.columns, shape.ahead
     scores_at = shape.layout["scores"]
     resident, groups = hdim <= 4 * shape.threads, shape.threads // columns  # groups of threads that take different keys
     value_floats, outputs, load_values = 4 * BLOCK, 4 * shape.queries, rows_loader(BLOCK, loader_of(False), hdim)
@@ -117,7 +117,7 @@ def output_of(shape: Shape) -> tuple[Any, Any, Any]:
                 if next_block * BLOCK >= live:
                     next_block, next_dim = group, dim + 4 * columns
                 next_key = start + next_block * BLOCK
-                if ahead:
+                if prefetch:
                     load_values(v_next, v_rows, next_key, next_dim, cuint(0))
                     weigh_block(acc, v_values, shared, at)
                     for i in range(value_floats):

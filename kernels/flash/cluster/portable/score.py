@@ -45,9 +45,9 @@ def _reduction(count: int, lanes: int) -> Any:
 
 
 def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
-    """A device function load(values, rows, first, dim, embedded_dim): four dims of `count` rows in turn.
+    """A device function load(values, rows, first, dim, embedded_dim): four dims of each of `count` rows.
 
-    They are 0 past the last row or dim.
+    Values past the last row or dim are 0.
     """
 
     @cuda.jit(device=True)
@@ -66,41 +66,42 @@ def rows_loader(count: int, load_dims: Any, hdim: int) -> Any:
 
 
 def query_of(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
-    """load, place: a slice of the queries to registers; embedded and scaled to shared memory."""
-    queries, hdim, threads, quads = shape.queries, shape.hdim, shape.threads, shape.slice // 4
-    passes, load_pairs = -(-queries * quads // threads), loader_of(embedding.half_split)
+    """(load, place): a slice of the queries to registers; then embedded and scaled to shared memory."""
+    queries, hdim, threads = shape.queries, shape.hdim, shape.threads
+    float4s = shape.slice // 4  # of a row
+    passes, load_pairs = -(-queries * float4s // threads), loader_of(embedding.half_split)
     embeds_query, per_dim, per_position = embedding.query, embedding.per_dim, embedding.per_position
     apply = embedding.apply
 
     @cuda.jit(device=True)
     def load_quad(i, values, rows, first_dim, embedded_dim):
-        quad = cuint(cuda.threadIdx.x) + i * threads
-        row, dim = quad // quads, first_dim + quad % quads * 4
+        item = cuint(cuda.threadIdx.x) + i * threads
+        row, dim = item // float4s, first_dim + item % float4s * 4
         x = load_pairs(advance(rows.data, row * rows.pitch), dim, cuint(0), row < rows.count, embedded_dim, hdim)
         values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3] = x.x, x.y, x.z, x.w
 
     @cuda.jit(device=True)
     def place_quad(i, shared, values, buffer, tile, first_dim, scope):
-        quad, sizes = cuint(cuda.threadIdx.x) + i * threads, scope.sizes
-        row, dim = quad // quads, first_dim + quad % quads * 4
+        item, sizes = cuint(cuda.threadIdx.x) + i * threads, scope.sizes
+        row, dim = item // float4s, first_dim + item % float4s * 4
         x = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3])
         if embeds_query and row < tile.query_count and dim < sizes.embedded_dim:
             position = cint(sizes.q_offset + tile.first_query + row)
             s, t, u, v = per_position(scope.table, position, dim, per_dim(scope.table, dim), hdim)
             x = apply(x, s, t, u, v)
         scale = sizes.softmax_scale
-        if queries * quads % threads == 0 or quad < queries * quads:
-            st4(shared, buffer + 4 * quad, make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale))
+        if queries * float4s % threads == 0 or item < queries * float4s:
+            st4(shared, buffer + 4 * item, make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale))
 
     return repeat(load_quad, passes), repeat(place_quad, passes)
 
 
 def scores_of(shape: Shape, embedding: Embedding, load_query: Any, place_query: Any) -> tuple[Any, Any]:
-    """load_keys: the first values of a stream of keys; score(...) -> the buffer of the queries' slice: the scores of a
-    tile of keys, to shared memory.
+    """(load_keys, score): load_keys loads the first values of a stream of keys; score(...) stores the scores of a tile
+    of keys to shared memory, and returns the buffer that has the next slice of queries.
     """
     queries, hdim, each, keys, step = shape.queries, shape.hdim, shape.each, shape.keys, shape.step
-    width, staged, query_at, ahead = shape.width, shape.slice, shape.layout["query"], shape.ahead
+    width, staged, query_at, prefetch = shape.width, shape.slice, shape.layout["query"], shape.ahead
     sliced, sums, key_floats, query_floats = staged < width, queries * each, 4 * each, shape.query_floats
     scores_at, stride, own = shape.layout["scores"], shape.stride, sums // shape.lanes  # scores of a thread
     per_dim, per_position, apply = embedding.per_dim, embedding.per_position, embedding.apply
@@ -149,7 +150,7 @@ def scores_of(shape: Shape, embedding: Embedding, load_query: Any, place_query: 
                     next_key, next_dim = key + keys, thread.first_dim
                 if embeds_keys and whole_dim < embedded_dim:
                     embed_keys(k_values, scope, key, whole_dim, per_dim(scope.table, whole_dim))
-                if ahead:
+                if prefetch:
                     load_keys(k_next, k_rows, next_key, next_dim, embedded_dim)
                     multiply(sums_of, k_values, shared, buffer + dim)
                     for i in range(key_floats):

@@ -12,7 +12,7 @@ BLOCK = 4  # keys whose weights are read together
 
 @dataclass(frozen=True)
 class Shape(RowShape):
-    """What a kernel is compiled for. All fields except hdim are powers of two.
+    """A kernel of the portable core. All fields except hdim are powers of two.
 
     For the scores, `lanes` threads of a warp share the dims of a key and a thread takes `each` keys at a time;
     `warps_n` warps take different keys, the others different dims of the same keys.

@@ -98,7 +98,7 @@ def output_by_products(shape: Shape) -> Any:
     tile_outputs = mmas_per_panel * size
     start_output, finish_output = batch(queries, three_products(LONG if mmas_per_panel == 1 else WIDE))
     keys_a_step = 2 * HALF // mmas_per_panel
-    steps, ahead = KEYS // keys_a_step, shape.blocks == 1  # loads ahead take registers
+    steps, prefetch = KEYS // keys_a_step, shape.blocks == 1  # prefetching takes registers
 
     @cuda.jit(device=True)
     def load_values(shared, buffer, a, al, column, step, member):
@@ -126,16 +126,16 @@ def output_by_products(shape: Shape) -> Any:
 
     @cuda.jit(device=True)
     def add_step(step, shared, buffer, totals, new, at, column, member):
-        """Load some values and start their product; `ahead`, load while the product before runs."""
+        """Load values and start their product; with `prefetch`, load while the product before runs."""
         a = cuda.local.array(16, float32)
         al = cuda.local.array(16, float32)
         load_values(shared, buffer, a, al, column, step, member)
-        if ahead and step > 0:
+        if prefetch and step > 0:
             finish_step(totals, new, at)
         key = step * keys_a_step
         weights = weights_at + key // TERMS * tile + key % TERMS
         start_output(new, a, al, tile_descriptor(shared, weights), tile_descriptor(shared, weights + weights_low))
-        if not ahead or step == steps - 1:
+        if not prefetch or step == steps - 1:
             finish_step(totals, new, at)
 
     add_steps = repeat(add_step, steps)
@@ -155,7 +155,7 @@ def output_by_products(shape: Shape) -> Any:
                 rescale(acc, acc, first, shared, member)
             new = cuda.local.array(queries, float32)
             column = panel * panel_dims + thread.dim
-            if ahead:
+            if prefetch:
                 add_steps(shared, buffer, totals, new, at, column, member)
             else:  # no more registers than a step takes
                 for step in range(steps):

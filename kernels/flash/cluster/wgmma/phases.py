@@ -46,13 +46,13 @@ def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
     warpgroups, groups, span = shape.warpgroups, shape.groups, GROUP * shape.cluster
     embeds_keys, products, steps = embedding.keys, shape.queries, -(-groups // warpgroups)
     whole = groups % warpgroups == 0
-    ahead = whole and shape.blocks == 1  # it takes registers
+    prefetch = whole and shape.blocks == 1  # it takes registers
     load_keys, split_keys, start, finish = scores_by_products(shape)
     load_dims, embed_keys = key_embedder(shape, embedding)
 
     @cuda.jit(device=True)
     def add_group(step, shared, scores, new, dim_values, scope, thread, dims, start_key):
-        """Load, embed and split a group; `ahead`, while the products of the last one run."""
+        """Load, embed and split a group; with `prefetch`, while the products of the group before run."""
         group, first_dim = thread.warpgroup + step * warpgroups, dims.first_dim
         fragment = cuda.local.array(16, float32)
         a = cuda.local.array(16, float32)
@@ -67,10 +67,10 @@ def scores_of(shape: Shape, embedding: Embedding, paired: int) -> Any:
                         following = thread.warpgroup
                     load_dims(dim_values, scope, thread, following, first_dim)
             split_keys(a, al, fragment)
-            if ahead and step > 0:
+            if prefetch and step > 0:
                 finish(scores, new)
             start(shared, new, a, al, group)
-            if not ahead or step == steps - 1:
+            if not prefetch or step == steps - 1:
                 finish(scores, new)
 
     add_groups = repeat(add_group, steps)
@@ -105,9 +105,9 @@ def weight_sender(shape: Shape, sends: Exchange) -> Any:
     @cuda.jit(device=True)
     def send_row(shared, s, at, row, lane_id):
         (high_x, low_x), (high_y, low_y) = split(s[at]), split(s[at + 1])
-        place = weights_at + lane_id // 16 * high_tile + lane_id % 2 * 2 + tile_index(row, lane_id % 16 // 2)
-        send_weights(shared, place, high_x, high_y)
-        send_weights(shared, place + low, low_x, low_y)
+        weight_at = weights_at + lane_id // 16 * high_tile + lane_id % 2 * 2 + tile_index(row, lane_id % 16 // 2)
+        send_weights(shared, weight_at, high_x, high_y)
+        send_weights(shared, weight_at + low, low_x, low_y)
 
     return send_row
 

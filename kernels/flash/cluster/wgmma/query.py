@@ -17,7 +17,7 @@ from .shape import Shape
 def query_of(shape: Shape, embedding: Embedding, paired: int) -> tuple[Any, Any, Any]:
     """Device functions for a thread's part of Q: four dims of each group, for some rows, in the order of pairs.
 
-    load(raw, queries, thread, first_dim, sizes): 0 where there are no rows or dims
+    load(raw, queries, thread, first_dim, sizes): to registers; 0 past the last row or dim
     load_dims(dim_values, scope, thread, first_dim): what all rows share; one wait for all loads
     stage(shared, raw, dim_values, tile, scope, thread, first_dim): embedded, scaled and split, to shared memory
     """
@@ -32,12 +32,12 @@ def query_of(shape: Shape, embedding: Embedding, paired: int) -> tuple[Any, Any,
         dim = first_dim + thread.column
         for i in range(passes):
             row = thread.first_row + i * rows_per_pass
-            start, there = advance(queries.data, row * queries.pitch), row < queries.count
+            start, inside = advance(queries.data, row * queries.pitch), row < queries.count
             for group in range(groups):
                 if group < paired:
-                    x = load_pairs(start, dim, group * span, there, sizes.embedded_dim, sizes.hdim)
+                    x = load_pairs(start, dim, group * span, inside, sizes.embedded_dim, sizes.hdim)
                 else:
-                    x = load_dims_in_order(start, dim, group * span, there, sizes.embedded_dim, sizes.hdim)
+                    x = load_dims_in_order(start, dim, group * span, inside, sizes.embedded_dim, sizes.hdim)
                 at = 4 * (i * groups + group)
                 raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = x.x, x.y, x.z, x.w
 

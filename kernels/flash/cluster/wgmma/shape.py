@@ -15,7 +15,7 @@ WARPGROUPS = (1, 2, 4)  # sizes whose threads copy a tile of K in whole passes
 
 @dataclass(frozen=True)
 class Shape(RowShape):
-    """What a kernel is compiled for: blocks of a cluster, queries of a tile, dims of a slice, warpgroups of a block.
+    """A kernel of the wgmma core: blocks of a cluster, queries of a tile, dims of a slice, warpgroups of a block.
 
     Raises: ValueError for queries or dims that are not a whole number of products, more dims than the registers of a
     warpgroup hold, or warpgroups that cannot share the rows of a tile evenly.
@@ -81,12 +81,12 @@ class Shape(RowShape):
 
     @property
     def weights_at(self) -> int:
-        """Where the weights are: a block that streams its dims is done with Q when they come."""
+        """The float where the weights begin: in the space of Q, if a block streams its dims."""
         return self.layout["query" if self.streams else "weights"]
 
     @property
     def values_at(self) -> int:
-        """Where the values are: a block that streams its dims is done with K when they come."""
+        """The float where the values begin: in the space of K, if a block streams its dims."""
         return self.layout["keys" if self.streams else "values"]
 
     @property
@@ -99,7 +99,7 @@ class Shape(RowShape):
 
     @property
     def layout(self) -> SharedLayout:
-        """Shared memory of a block; the high and low parts of Q and of the weights come first, as they need the largest
+        """Floats of each array. The high and low parts of Q and of the weights come first: they need the largest
         alignment.
         """
         return SharedLayout(

@@ -1,8 +1,8 @@
 """The V8 core on wgmma for one tile of keys a cluster: a block streams its slice of the head dim, a chunk at a time.
 
-All scores come before the first value is needed, so a chunk of Q and K makes room for the next, and the chunks of V
-follow in the same two buffers. Neither shared memory nor registers limit the head dim, a cluster needs no more blocks
-than the GPU keeps busy, and two blocks share an SM. The weights take the place of Q.
+All scores are complete before the first value is needed. So two buffers take the chunks of K and then those of V, and
+neither shared memory nor registers limit the head dim. A cluster needs no more blocks than keep the GPU busy, and two
+blocks share an SM. The weights take the space of Q.
 """
 
 from typing import Any
@@ -25,20 +25,38 @@ from .shape import KEYS, Shape
 
 def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Phases, paired: int, name: str) -> Any:
     """The attention kernel of these phases; `paired` groups of a chunk may have embedded dims."""
-    cluster, splits, stored, embeds_keys = shape.cluster, shape.splits, embedding.stored, embedding.keys
-    chunk_span, chunk_floats = shape.width * cluster, KEYS * shape.width
-    block, last_thread, thread_of = block_of(shape, embedding, heads_last=True), shape.threads - 1, phases.thread_of
+    # tile
+    cluster = shape.cluster
+    splits = shape.splits
+    stored = embedding.stored
+    embeds_keys = embedding.keys
+    chunk_span = shape.width * cluster  # dims from a block's chunk to its next
+    chunk_floats = KEYS * shape.width  # of a buffer
+    block = block_of(shape, embedding, heads_last=True)
+    thread_of = phases.thread_of
+    last_thread = shape.threads - 1
+    # registers of a thread, in floats
     query_floats, query_dim_floats, key_dim_floats, score_floats, output_floats, row_floats = phases.registers
+    # loads
     load_query, load_query_dims, stage_query = query_of(shape, embedding, paired)
     load_key_dims, _ = key_embedder(shape, embedding)
-    start_exchange, await_scores, await_weights = sends.start, sends.await_scores, sends.await_weights
-    copy_keys, copy_values, add_scores = phases.copy_keys, phases.copy_values, phases.score
-    send_scores, begin_rows, softmax = phases.send_scores, phases.begin, phases.softmax
-    weigh, store_output = phases.weigh, phases.store
+    copy_keys = phases.copy_keys
+    copy_values = phases.copy_values
+    # products
+    add_scores = phases.score
+    weigh = phases.weigh
+    store_output = phases.store
+    # softmax, and the exchange between blocks
+    begin_rows = phases.begin
+    softmax = phases.softmax
+    send_scores = phases.send_scores
+    start_exchange = sends.start
+    await_scores = sends.await_scores
+    await_weights = sends.await_weights
 
     @cuda.jit(device=True)
     def copy_chunk(shared, number, buffer, chunks, keys, values, tile, thread, sizes):
-        """Start to copy chunk `number` of those of K and then of V, if there is one, to a buffer."""
+        """Start to copy chunk `number` to a buffer: of K, then of V; none after the last."""
         if number < chunks:
             copy_keys(shared, keys, Slice(tile.first_dim + number * chunk_span, buffer), thread, sizes)
         elif number < 2 * chunks:
@@ -48,11 +66,12 @@ def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Pha
 
     @cuda.jit(device=True)
     def stage_chunk(shared, query, tile, scope, thread, first_dim):
-        query_dims = cuda.local.array(query_dim_floats, float32)  # here, so that no chunk keeps another's registers
+        query_dims = cuda.local.array(query_dim_floats, float32)  # here, so that registers end with the chunk
         load_query_dims(query_dims, scope, thread, first_dim)
         stage_query(shared, query, query_dims, tile, scope, thread, first_dim)
 
     def attention(q, k, v, out, table, parts, sizes):
+        # prologue
         shared = cuda.shared.array(0, float32, ALIGNMENT)
         tile, scope, queries, keys, values, results = block(q, k, v, out, table, parts, sizes)
         thread = thread_of(tile.rank)
@@ -70,6 +89,7 @@ def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Pha
         copy_chunk(shared, cuint(1), cuint(chunk_floats), chunks, keys, values, tile, thread, sizes)
         start_exchange(shared, tile.rank, thread.tid == last_thread)
 
+        # score: chunks of Q and K
         scores = cuda.local.array(score_floats, float32)
         for i in range(score_floats):
             scores[i] = float32(0.0)
@@ -89,6 +109,7 @@ def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Pha
             copy_chunk(shared, chunk + 2, dims.buffer, chunks, keys, values, tile, thread, sizes)
             dims, chunk = Slice(next_dim, chunk_floats - dims.buffer), chunk + 1
 
+        # softmax
         if cluster > 1:
             cluster_wait()
         send_scores(shared, scores, thread)
@@ -99,6 +120,8 @@ def make_kernel(shape: Shape, embedding: Embedding, sends: Exchange, phases: Pha
         cuda.syncthreads()
         await_weights(shared, thread.tid, cuint(0), False)
         fence_products()
+
+        # weigh, store: chunks of V
         output = cuda.local.array(output_floats, float32)
         dims = Slice(tile.first_dim, dims.buffer)
         while chunk < 2 * chunks:
