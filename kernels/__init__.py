@@ -23,7 +23,7 @@ def __getattr__(name: str) -> object:
     if name in _OPS:
         from . import op
 
-        globals().update({each: getattr(op, each) for each in _OPS})  # so that this is not asked again
+        globals().update({each: getattr(op, each) for each in _OPS})  # so that `__getattr__` is not called again
         return globals()[name]
     if name == "VERSIONS":
         try:

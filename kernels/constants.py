@@ -53,7 +53,7 @@ def require_raw_keys(problem: Problem) -> None:
 
 
 def require_shared(layout: SharedLayout, problem: Problem, limit: int = SHARED_LIMIT) -> None:
-    """Raise Unsupported if a block asks for more than `limit` bytes of shared memory."""
+    """Raise Unsupported if a block needs more than `limit` bytes of shared memory."""
     whose = "the log's limit" if limit == SHARED_LIMIT else "a block's limit"
     template = f"hdim {problem.hdim} needs {{needed:,}} B of shared memory, {whose} is {{allowed:,}} B"
     require(layout.nbytes <= limit, "shared_memory", layout.nbytes, limit, template)

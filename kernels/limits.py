@@ -11,7 +11,7 @@ CLUSTERS_SINCE = (9, 0)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one SM of a compute capability provides (CUDA C++ Programming Guide, technical specifications).
+    """Resources of one SM of a compute capability (CUDA C++ Programming Guide, technical specifications).
 
     A block may use the shared memory of the SM minus the reserved part. `cluster` is the largest cluster size in
     blocks, 1 without clusters. Sizes above 8 are not portable and listed only where a GPU has been seen to take them.

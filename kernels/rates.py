@@ -25,7 +25,7 @@ def rates_of_turning(rotary_dim: int, base: float = FREQUENCY_BASE) -> np.ndarra
 def rates_of(rotary_dim: int, pairs: int, step: int, base: float = FREQUENCY_BASE) -> np.ndarray:
     """float32[2, pairs, 2]: `rates_of_turning`, and (cos - 1, sin) of the angle of `step` positions.
 
-    Pairs behind rotary_dim do not turn. In the kernel the steps would take 15 operations a pair before the first batch.
+    Pairs from rotary_dim on are 0. In the kernel the steps would take 15 operations a pair before the first batch.
     """
     made, turning = np.zeros((2, pairs, 2), np.float32), rotary_dim // 2
     angle = step * float(base) ** (-np.arange(0, rotary_dim, 2) / max(rotary_dim, 1))

@@ -12,7 +12,7 @@ MOST_BOX = 256  # elements of a dim
 class TensorMap:
     """A tensor of 2-byte elements in a buffer, fastest dim first; `strides` are those of the other dims, in bytes.
 
-    Elements outside of the tensor are copied as zeros. A row of a box has as many bytes as the swizzle, which permutes
+    Elements outside of the tensor are copied as zeros. A row of a box has the bytes of the swizzle, which permutes
     its 16-byte pieces by address bits.
 
     Raises: ValueError for a map that the hardware does not take.

@@ -1,4 +1,4 @@
-"""What a kernel version is: a problem goes in, a plan of launches over named buffers comes out.
+"""Kernel versions: a problem goes in, a plan of launches over named buffers comes out.
 
 Three runtimes consume the same plan, and no version knows which: `runtime.gpu` runs and times it, `runtime.emulator`
 executes its PTX with NumPy, `runtime.compile` reports its resources.
@@ -64,7 +64,7 @@ class Problem:
     Tensors are contiguous: q `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`, out like q. Query
     i has position `q_offset + i`, key j position j. `rotary_dim` is the number of leading dims that RoPE rotates, 0
     without RoPE. With `cache` "rotated" all keys except the last seq_q are already rotated. Fields that a family does
-    not use keep their defaults. `None` asks for the usual value: kv_heads = heads, seq_k = seq_q, q_offset = seq_k -
+    not use keep their defaults. `None` means the usual value: kv_heads = heads, seq_k = seq_q, q_offset = seq_k -
     seq_q.
 
     Raises:
@@ -261,10 +261,10 @@ SYNC = Sync()
 class Buffer:
     """Global memory of a plan.
 
-    `init` returns the contents of a table; whoever runs the plan fills q, k and v; everything else starts as NaN and
+    `init` returns the contents of a table; the runner of a plan fills q, k and v; everything else starts as NaN and
     counts as unwritten. `padding` elements after the end are allocated (as NaN) but out of bounds: only a version with
-    a declared out-of-bounds read has any. `tensor_map` is what a buffer of 128 bytes describes: whoever runs the plan
-    encodes it.
+    a declared out-of-bounds read has any. `tensor_map` describes a buffer of 128 bytes, which the runner of the plan
+    encodes.
     """
 
     shape: tuple[int, ...]
@@ -293,7 +293,7 @@ class Hazard:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a version solves a problem: launches and host syncs over named buffers.
+    """The solution of a problem by a version: launches and host syncs over named buffers.
 
     A peer has a `call(q, k, v) -> out` on torch tensors instead of launches. `defect` says how the result is wrong; it
     is empty where it is right.
@@ -378,7 +378,7 @@ class Version:
         return "target" in inspect.signature(self.plan).parameters
 
     def __call__(self, problem: Problem, target: str = EMULATED_TARGET) -> Plan:
-        """Plan `problem` for a target such as "sm_90". Raises: Unsupported, with what was asked and what is allowed."""
+        """Plan `problem` for a target such as "sm_90". Raises: Unsupported, with the value given and those allowed."""
         return self.plan(problem, target=target) if self.by_target else self.plan(problem)
 
 

@@ -70,7 +70,7 @@ PROMPT_SHAPES: list[dict[str, Any]] = [
 ]
 QUICK_BEYOND = 2  # alone, as every shape is compiled, in seconds; the cores have tests of their own
 FIRST_BLOCKS = 2  # that run, of a launch with many
-LARGE = 1024  # dims: a problem with as many takes seconds
+LARGE = 1024  # dims of a problem that takes seconds
 
 
 def problems(version: Version) -> list[Problem]:
@@ -175,7 +175,7 @@ def case_of(version: Version, problem: Problem) -> CheckCase:
 
 
 def rows_written(plan: Plan, blocks: int | None) -> int:
-    """How many rows of the output the first `blocks` of the last launch write; None means all blocks."""
+    """The number of output rows that the first `blocks` of the last launch write; None means all blocks."""
     problem, grid = plan.problem, math.prod(plan.launches[-1].grid)
     heads = problem.batch * problem.heads
     if blocks is None:
@@ -231,7 +231,7 @@ def faults(
     blocks: int | None = None,
     ptx_of: Callable[[Kernel], str] | None = None,
 ) -> list[Fault]:
-    """How the result and the findings of `version`, on inputs of that kind, differ from what its plan declares.
+    """Differences between the result and the findings of `version`, on inputs of that kind, and its plan's declaration.
 
     With `blocks`, only the first blocks of each launch run, and only the rows that they write are compared.
     """
@@ -274,9 +274,9 @@ def allowance(version: Version, problem: Problem, case: Reference) -> float | np
 
 
 def differences(version: Version, problem: Problem, case: Reference, out: np.ndarray) -> list[Fault]:
-    """How `out`, or its first rows, differ from the model of the wrong result of `version`.
+    """Differences of `out`, or its first rows, from the model of the wrong result of `version`.
 
-    It must have NaN in the same places and stay within `allowance` elsewhere.
+    NaN must be in the same elements, and the others within `allowance`.
     """
     rows = out.size // problem.hdim
     out = first(rows, out)

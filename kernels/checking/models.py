@@ -1,4 +1,4 @@
-"""Parts of the float64 models of what wrong versions compute. Each model itself is in the file of its version.
+"""Parts of the float64 models of wrong versions. Each model itself is in the file of its version.
 
 A model takes the problem and q, k and v, and returns what the version returns, NaN included. Every model is linear in v
 with weights of at least 0. So for v = 1 it returns the sum of the weights of each output. That sum is 1 where the
@@ -28,7 +28,7 @@ def scaled_scores(problem: Problem, q: np.ndarray, k: np.ndarray) -> np.ndarray:
 def rotate_pairs(x: np.ndarray, position: np.ndarray, rotary_dim: int, pairs: int | None = None) -> np.ndarray:
     """x with its first `rotary_dim` dims rotated by `position`, which broadcasts against x's leading axes.
 
-    With `pairs`, the frequencies of the first so many pairs repeat; by default every pair has its own.
+    With `pairs`, the frequencies of the first `pairs` pairs repeat; by default every pair has its own.
     """
     pair = np.arange(rotary_dim // 2) % (pairs or rotary_dim)
     angle = position[..., None] * FREQUENCY_BASE ** (-2.0 * pair / rotary_dim)
@@ -45,7 +45,7 @@ def warp_of(count: int) -> np.ndarray:
 
 
 def unshared(values: np.ndarray, reduce: Callable[..., np.ndarray], identity: float) -> np.ndarray:
-    """What each warp gets from a block reduction over the last axis that lacks its last store: `[..., warps]`.
+    """Results by warp of a block reduction over the last axis that lacks its last store: `[..., warps]`.
 
     Warp 0 has the result of the block, every other warp the result of its own keys.
     """

@@ -61,7 +61,7 @@ def _rounded(values: np.ndarray, dtype: torch.dtype) -> np.ndarray:
 def _uniform(seed: int, start: int, count: int, dtype: torch.dtype) -> np.ndarray:
     """`count` of the values that `default_rng(seed).uniform(-1, 1)` draws, from number `start` on.
 
-    Each value takes one step of the generator, which can jump ahead: so parts are drawn in parallel.
+    Each value takes one step of the generator, which can skip steps: so parts are drawn in parallel.
     """
     out = np.empty(count, np.float32)
 
@@ -148,12 +148,12 @@ def attention_pieces(
     most: int = PIECE_ELEMENTS,
     between: torch.dtype | None = None,
 ) -> Iterator[tuple[tuple[slice, slice, slice], torch.Tensor]]:
-    """Attention piece by piece, every step in `dtype`: the place of each piece, and its outputs.
+    """Attention piece by piece, every step in `dtype`: the index of each piece, and its outputs.
 
     Embedded queries and keys are rounded to the dtype `between`, if one is given.
 
-    The place indexes an output viewed as `[batch * kv_heads, heads / kv_heads, seq_q, hdim]`. A piece has at most
-    `most` scores, and as many elements of queries and of keys, but at least one row of queries and one head of keys.
+    The index is one of an output viewed as `[batch * kv_heads, heads / kv_heads, seq_q, hdim]`. A piece has at most
+    `most` scores, elements of queries and elements of keys, but at least one row of queries and one head of keys.
     """
     sharers = problem.heads // problem.kv_heads
     q = q.reshape(-1, sharers, problem.seq_q, problem.hdim)
@@ -191,7 +191,7 @@ def attention(
 
 @dataclass(frozen=True)
 class Verdict:
-    """How an output compares with float64: `status` is "ok" or "wrong", errors are those of the finite elements.
+    """Comparison of an output with float64: `status` is "ok" or "wrong", errors are those of the finite elements.
 
     `relative_err` is the norm of the difference over that of the exact output.
     """
@@ -216,7 +216,7 @@ class Reference:
     implementation sums its dot products in blocks (PyTorch's), one in order (as the log's kernels do; at head dim 8192
     this alone exceeds the allowance of the blocks). Half-precision inputs round their output once at the end, which
     dominates the error: PyTorch's math SDPA does so and computes in fp32 throughout. With RoPE, half precision has a
-    third: that of fp32 attention on queries and keys that are rounded again behind their rotation, as tensor cores and
+    third: that of fp32 attention on queries and keys that are rounded again after their rotation, as tensor cores and
     PyTorch's attention take them.
 
     In fp32 the allowance is at least 2^-23 of the largest output, two roundings: of the weighted sum, and of its

@@ -33,7 +33,7 @@ def pure(b: Any, text: str, constraints: str, result: Any, *args: Any) -> Any:
 
 
 def _lowered(context: Any, b: Any, kind: Any, value: Any, cast: bool) -> Any:
-    """What `emit` gets of an argument: parts of a tuple or float32x4, a pointer to an array, an index in 64 bits."""
+    """An argument as `emit` takes it: parts of a tuple or float32x4, a pointer to an array, an index in 64 bits."""
     if isinstance(kind, types.BaseTuple):
         return cgutils.unpack_tuple(b, value)
     if isinstance(kind, types.Array):
@@ -146,13 +146,13 @@ def mma_m16n8k16_f16(builder, a, b, c):
     return _mma(builder, "m16n8k16", "f16", a, b, c)
 
 
-def _start_copy(b: Any, level: str, nbytes: int, places: Sequence[Any], there: Any = None) -> None:
-    """cp.async between two elements, given as (array, index, array, index); `there`: else zeros are written."""
-    if there is not None and there.type.width > 1:
-        there = b.trunc(there, ir.IntType(1))
-    shared, index, array, offset = places
+def _start_copy(b: Any, level: str, nbytes: int, elements: Sequence[Any], valid: Any = None) -> None:
+    """cp.async between two elements, given as (array, index, array, index); zeros where `valid` is false."""
+    if valid is not None and valid.type.width > 1:
+        valid = b.trunc(valid, ir.IntType(1))
+    shared, index, array, offset = elements
     to, source = pointer(b, shared, index, space=SHARED), pointer(b, array, offset, space=GLOBAL)
-    size = [] if there is None else [b.select(there, ir.Constant(I32, nbytes), ir.Constant(I32, 0))]
+    size = [] if valid is None else [b.select(valid, ir.Constant(I32, nbytes), ir.Constant(I32, 0))]
     addresses = [b.ptrtoint(to, I32), b.ptrtoint(source, I64)]
     text = f"cp.async.{level}.shared.global [$0], [$1], {nbytes}{', $2' * len(size)};"
     asm(b, text, f"r,l{',r' * len(size)},~{{memory}}", VOID, [*addresses, *size])
@@ -169,19 +169,19 @@ def cp_async4(b, shared, index, array, offset):
 
 
 @device_op(types.void, None, None, None, None, types.boolean)
-def cp_async4_or_zero(b, shared, index, array, offset, there):
-    """`cp_async4` where `there` is true; elsewhere the four floats become 0 and nothing is read. One instruction."""
-    _start_copy(b, "cg", 16, (shared, index, array, offset), there)
+def cp_async4_or_zero(b, shared, index, array, offset, valid):
+    """`cp_async4` where `valid` is true; else the four floats become 0 and nothing is read. One instruction."""
+    _start_copy(b, "cg", 16, (shared, index, array, offset), valid)
 
 
 @device_op(types.void, None, None, None, None, types.boolean)
-def cp_async2_or_zero(b, shared, index, array, offset, there):
+def cp_async2_or_zero(b, shared, index, array, offset, valid):
     """`cp_async4_or_zero` for two floats, aligned to 8 bytes."""
-    _start_copy(b, "ca", 8, (shared, index, array, offset), there)
+    _start_copy(b, "ca", 8, (shared, index, array, offset), valid)
 
 
-# Commit the copies that this thread started since the last commit as one group; wait for all that it started, for all
-# groups but the last, or for all groups, not for what it started behind the last commit.
+# Commit the copies that this thread started since the last commit as one group. Wait for all copies that it started,
+# for all groups but the last, or for all groups; the last two do not wait for copies after the last commit.
 cp_async_commit = statement("cp.async.commit_group;")
 cp_async_wait_all = statement("cp.async.wait_all;")
 cp_async_wait_but_one = statement("cp.async.wait_group 1;")

@@ -1,4 +1,4 @@
-"""Where a block of the log's kernels finds its query and what it attends to."""
+"""Addresses of a block's query, output, keys and values in the log's kernels."""
 
 from numba import cuda
 

@@ -62,8 +62,8 @@ def barrier_wait(b, shared, index, parity):
     """Wait until the phase with that parity (0 for even phases) of the mbarrier `shared[index]` of this block
     completes.
 
-    Data sent in that phase is then visible, and so is everything the senders wrote before. The caller must not fall two
-    phases behind, or it waits for a parity that does not come and hangs.
+    Data sent in that phase is then visible, and so is everything the senders wrote before. The caller must not be two
+    phases late, or it waits for a parity that does not come and hangs.
     """
     text = (
         "{ .reg .pred complete; $$barrier_wait${:uid}: "

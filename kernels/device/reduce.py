@@ -80,7 +80,7 @@ block_sum_unshared = of_block_unshared(warp_sum, float32(0.0))
 
 @cuda.jit(device=True, inline="always")
 def shared_by_thread_0(value, shared, reduction):
-    """The value of thread 0, for all threads, behind a barrier of its own."""
+    """The value of thread 0, for all threads; the function has a block barrier."""
     if cint(cuda.threadIdx.x) == 0:
         shared[reduction] = value
     cuda.syncthreads()

@@ -1,4 +1,4 @@
-"""What follows the scores in the log's kernels: the softmax of them in shared memory, and the weighted sum of values.
+"""Softmax of scores in shared memory, and the weighted sum of values, in the log's kernels.
 
 All threads of a block of THREADS call a function together. `shared` is its dynamic shared memory, in which the scores
 of one query and of one tile of keys begin at `scores`. They are inlined, so that they follow their kernel's fast-math
@@ -40,7 +40,7 @@ def exponentials(shared, scores, keys, row_max):
 
 @cuda.jit(device=True, inline="always")
 def softmax_tile(shared, scores, reduction, keys, row_max, row_sum):
-    """The online softmax: new row max, the factor of what was summed before, and new row sum."""
+    """The online softmax: the new row max, the factor that rescales earlier sums, and the new row sum."""
     new_max = max(row_max, block_max(largest(shared, scores, keys), shared, reduction))
     correction = math.exp(row_max - new_max)
     tile_sum = exponentials(shared, scores, keys, new_max)

@@ -1,7 +1,7 @@
 """Matrix products of a warpgroup (wgmma), which read operand B from shared memory. They need sm_90a and no other
 target.
 
-B lies in shared memory as K-major tiles of 32 terms, each a row of 128 bytes for every column. The eight 16-byte pieces
+B is in shared memory as K-major tiles of 32 terms, each a row of 128 bytes for every column. The eight 16-byte pieces
 of a row are swizzled by the row's number (`tile_index`), so that neither a write of rows nor a read of eight rows has a
 bank conflict. A tile is aligned to 1024 bytes.
 """

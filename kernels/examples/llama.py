@@ -1,6 +1,6 @@
 """Decoders of transformers with their RoPE and attention replaced by `rope_attention`.
 
-    python -m fused_pe.examples.llama      in bfloat16, on random weights: its logits beside those of SDPA's backends
+    python -m fused_pe.examples.llama      in bfloat16, on random weights: its logits and those of SDPA's backends
 
 `fuse(model)` takes the decoders named in `INTERLEAVED` where a token attends to all up to itself: prompts in one call
 or in chunks, decode, `generate`, growing and static caches. All else it refuses: other decoders, config fields and
@@ -204,7 +204,7 @@ def fuse(model: Any) -> Any:
 
 @torch.inference_mode()
 def logits(model: Any, tokens: Tensor) -> Tensor:
-    """Of a prompt, and of steps that each append one more of the tokens to its cache; in float32."""
+    """Logits in float32 of a prompt, and of steps that each append one more of the tokens to its cache."""
     found = [model(tokens[:, :-STEPS], use_cache=True)]
     for token in tokens[:, -STEPS:].split(1, dim=1):
         found.append(model(token, past_key_values=found[-1].past_key_values, use_cache=True))

@@ -20,7 +20,7 @@ AUTOTUNED = "max-autotune-no-cudagraphs"  # tries kernels and tiles for each pro
 
 
 def sees(seq_q: int, seq_k: int, offset: int, device: torch.device) -> torch.Tensor:
-    """Which keys each query attends to under a causal mask, bool `[seq_q, seq_k]`."""
+    """The causal mask, bool `[seq_q, seq_k]`: true where a query attends to a key."""
     return torch.ones(seq_q, seq_k, dtype=torch.bool, device=device).tril(offset)
 
 

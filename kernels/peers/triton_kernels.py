@@ -2,7 +2,7 @@
 
 `attend` keeps a tile of queries with the whole head dim and an online softmax; `attend_by_slices` loops over the head
 dim as well. Keys are rotated as they are loaded. PyTorch's builds for CUDA include Triton; without it these functions
-are plain Python that nobody calls.
+are plain Python that is never called.
 """
 
 # mypy: allow-incomplete-defs

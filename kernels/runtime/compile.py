@@ -67,7 +67,7 @@ class CompileError(RuntimeError):
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel uses on one target, as the assembler reports it; spills and stack are bytes per thread."""
+    """Resources of one kernel on one target, as the assembler reports them; spills and stack are bytes per thread."""
 
     registers: int
     spill_bytes: int | None  # None where the assembler does not report it
@@ -314,7 +314,7 @@ OPENED_MAP = re.compile(r"fence\.proxy\.tensormap::generic\.acquire\.gpu \[(%rd\
 
 
 def maps_by_value(ptx: str) -> str:
-    """`ptx` with its tensor maps, which it has the addresses of, as arguments of 128 bytes: Numba knows none."""
+    """`ptx` with tensor maps as arguments of 128 bytes in place of their addresses: Numba has no such type."""
     for register in dict.fromkeys(OPENED_MAP.findall(ptx)):
         load = re.search(rf"ld\.param\.u64\s+{register}, \[([\w$]+)\];", ptx)
         if not load:

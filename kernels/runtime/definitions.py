@@ -64,7 +64,7 @@ Part = str | Definition
 
 @dataclass
 class _Bindings:
-    """What the names at the top level of a module are bound to."""
+    """Definitions and imports that the names at the top level of a module are bound to."""
 
     statements: dict[str, list[ast.stmt]] = field(default_factory=dict)
     imports: dict[str, Imported] = field(default_factory=dict)

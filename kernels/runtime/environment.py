@@ -1,4 +1,4 @@
-"""What the kernels take from the process that imports them: environment variables, and its version of Numba CUDA.
+"""Settings of the process that imports the kernels: environment variables, and its version of Numba CUDA.
 
 FUSED_PE_CACHE: the folder of compiled kernels; unset or empty, `~/.cache/fused-positional-embeddings`; /dev/null, none.
 FLASHINFER: the folder `flashinfer/data` of FlashInfer's package, whose headers its peers compile. NUMBA_*: Numba reads

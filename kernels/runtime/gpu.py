@@ -99,7 +99,7 @@ def green_sms(stream: int) -> int:
 
 
 def waits_for_launch(ptx: str) -> bool:
-    """Whether a kernel itself waits for the launch in front of it, so that it may start early."""
+    """Whether a kernel itself waits for the launch before it, so that it may start early."""
     return "griddepcontrol.wait" in ptx
 
 
@@ -146,12 +146,12 @@ def static_shared_bytes(function: Any) -> int:
 
 
 def configure(function: Any, launch: Launch, early: bool = False) -> Any:
-    """The driver's configuration of a launch to torch's current stream; the function is told what it needs.
+    """The driver's configuration of a launch to torch's current stream; also sets the function's attributes.
 
-    early: whether it may start before the launch in front of it is complete, which it waits for itself
+    early: whether it may start before the launch before it is complete, which it waits for itself
 
     Raises:
-        Unsupported: the GPU has less shared memory for a block, or takes no cluster of so many; with both numbers.
+        Unsupported: the GPU has less shared memory for a block, or takes no cluster of that size; with both numbers.
     """
     declared, shared_bytes, cluster = static_shared_bytes(function), launch.dynamic_bytes, launch.cluster
     if declared + shared_bytes > DEFAULT_SHARED_LIMIT:
@@ -266,7 +266,7 @@ class BufferSet:
         return self._view(*key)
 
     def argument(self, copy: int, name: str) -> int | bytes:
-        """What a launch is given for a buffer: its address, or the tensor map that it stands for."""
+        """The argument of a launch for a buffer: its address, or the tensor map that it describes."""
         if name in self.maps:
             return encode_map(self.maps[name], self[copy, self.maps[name].buffer].data_ptr())
         return self[copy, name].data_ptr()
@@ -289,7 +289,7 @@ class Program:
         self._steps = [tuple(step(copy) for step in steps) for copy in range(copies)]
 
     def _prepare(self, step: Any) -> Callable[[int], Callable[[], object]]:
-        """What prepares a step for a copy of the buffers; what all copies share is done at once."""
+        """A function that prepares a step for a copy of the buffers; all copies share a launch's preparation."""
         if isinstance(step, Sync):
             return lambda copy: torch.cuda.synchronize
         if isinstance(step, Launch):

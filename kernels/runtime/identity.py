@@ -1,4 +1,4 @@
-"""What identifies the code of a version and of a kernel.
+"""Identity of the code of a version and of a kernel.
 
 `source_hash` decides whether a measurement still belongs to today's code; `kernel_identity` is the key of the compile
 cache. Both cover every definition of this package that the code reaches (see `definitions`). A reworded, moved or

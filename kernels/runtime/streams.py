@@ -1,4 +1,4 @@
-"""The share of a card that a stream launches to, asked of the driver once a stream.
+"""The share of a card that a stream launches to, queried from the driver once a stream.
 
 A stream of a green context launches to a slice of the card, which has fewer multiprocessors and takes smaller clusters.
 Torch's own streams live as long as the process, so their handles tell them apart. Other streams come and go, and a

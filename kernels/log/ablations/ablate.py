@@ -2,7 +2,7 @@
 
     ablate("rope_v2", "rope_v2_no_rotation", title="V2 without rotation", change="takes K as it is", diff="- ...")
 
-A diff has a blank line between hunks and two characters in front of each line: "- ", "+ ", or "  " in both. Its lines
+A diff has a blank line between hunks and two characters before each line: "- ", "+ ", or "  " in both. Its lines
 are the whole difference, so a measurement shows what they cost. An ablation that needs more than a few lines is a file
 of its own in `kernels/log/ablations/`, registered with `ablation=True`.
 """
@@ -70,7 +70,7 @@ def _renamed(source: str, parent: str, name: str, title: str, change: str) -> st
 def ablate(parent: str, name: str, *, title: str, change: str, diff: str, **fields: Any) -> None:
     """Register `name`: the version `parent` with a diff of its file.
 
-    The file becomes a module beside that of the parent, so that its imports work and its source can be read like any
+    The file becomes a module in the folder of the parent, so that its imports work and its source can be read like any
     other. It is checked like the parent, except for `fields` of the registration that differ.
 
     Raises: ValueError when the diff does not fit the file.

@@ -52,8 +52,8 @@ def add_scaled(acc, start, p, b):
 
 @cuda.jit(device=True)
 def rotate_slice(shared, place, x, first, rows, slice_start, hdim):
-    """Rotate a slice of `rows` rows of x, at positions from `first` on, into the 64 rows at `place`; zeros after the
-    last.
+    """Rotate a slice of `rows` rows of x, at positions from `first` on, into the 64 rows from float `place` on; zeros
+    after the last.
     """
     tid = cint(cuda.threadIdx.x)
     dim = 4 * (tid % (SLICE // 4))

@@ -25,7 +25,7 @@ LEAST_KEYS = 16
 
 @cuda.jit(device=True, inline="always")
 def attend_by_atomics(out_row, v_head, shared, bits, row_max, seq_k, hdim):
-    """From the scores in `shared` to the output: maximum and sum by atomics on the two floats behind the scores."""
+    """The output from the scores in `shared`: maximum and sum by atomics on the two floats after the scores."""
     tid = cint(cuda.threadIdx.x)
     block_max = seq_k
     block_sum = seq_k + 1

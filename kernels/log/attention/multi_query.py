@@ -104,7 +104,7 @@ def attention(q, k, v, out, seq_q, seq_k, hdim, block_k, softmax_scale):
 
 
 def keys_that_fit(tile_bytes: int, problem: Problem) -> int:
-    """Keys of a tile: as many rows of K and V as fit in `tile_bytes`, but 4 to 32."""
+    """Keys of a tile: 4 to 32, whose rows of K and V fit in `tile_bytes`."""
     return min(max(tile_bytes // (8 * problem.hdim), LEAST_KEYS), MOST_KEYS)
 
 

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def text_of(file: str) -> str:
-    """The text of a file in this folder, with each included file in place of its first `#include`."""
+    """The text of a file in this folder, with the first `#include` of each file replaced by its text."""
     seen = set()
 
     def included(match: re.Match[str]) -> str:

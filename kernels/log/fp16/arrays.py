@@ -21,7 +21,7 @@ ALIGNMENT = {types.uint16: 16, types.float32: 4}
 def shared_arrays(layout: SharedLayout, *halves: str) -> Any:
     """A function without arguments that returns the arrays of `layout`, each 1-D; to be called once.
 
-    Those in `halves` are of uint16, which stands for half precision, the others of float32.
+    Those in `halves` are of uint16, the bits of half precision, the others of float32.
     """
 
     @intrinsic

@@ -1,4 +1,4 @@
-"""What a thread of Phase 6 does with a row of its own: scores, softmax and 64 halves, unrolled as in the source."""
+"""Phase 6, a row a thread: scores, softmax and the weighted sum of 64 halves, unrolled as in the source."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the half-precision kernels share: their fixed sizes, the problems they take, their buffers and launch."""
+"""Helpers of the half-precision kernels: fixed sizes, the problems that they take, buffers and launch."""
 
 from collections.abc import Callable
 from typing import Any

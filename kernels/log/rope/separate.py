@@ -59,7 +59,7 @@ def reads_past_tables(problem: Problem) -> bool:
 
 
 def position_defect(problem: Problem) -> str:
-    """How token modulo 64 goes wrong for `problem`; an empty string where it is the position."""
+    """The defect of token modulo 64 for `problem`; an empty string where it is the position."""
     if reads_past_tables(problem):
         return f"later heads take table rows {problem.seq_k}..{POSITIONS - 1}, behind the end of the tables"
     if problem.seq_k > POSITIONS or (problem.seq_k < POSITIONS and problem.batch * problem.heads > 1):

@@ -1,9 +1,9 @@
 """RoPE V5: full fusion, key tiles in shared memory.
 
 Change from rope_v4: a tile of keys is copied to shared memory unrotated, and one thread per key rotates and multiplies
-it again; no cos and sin in shared memory. The query is rotated with one thread per pair. A tile has 16, 8 or 4 keys, as
-many as fit, and so many of the 256 threads compute a dot product. Its rows are a multiple of the banks apart where hdim
-is one, which causes bank conflicts.
+it again; no cos and sin in shared memory. The query is rotated with one thread per pair. A tile has the most keys that
+fit of 16, 8 or 4, and only one thread per key computes a dot product. Its rows are a multiple of the banks apart where
+hdim is one, which causes bank conflicts.
 
 Source: RoPE Fusion Implementation Log, V5, items 18-20.
 """
@@ -27,7 +27,7 @@ EXTRA = 32
 
 
 def tile_keys(hdim: int) -> int:
-    """Keys of a tile: the largest size that the log compiled and that fits beside the rest."""
+    """Keys of a tile: the largest size that the log compiled and that fits with the other arrays."""
     rest = 32 + hdim + hdim // 2
     fitting = min(max((SHARED_FLOATS - rest) // (hdim + 1), 4), 64)
     return next(size for size in BLOCKS_K if fitting >= size)

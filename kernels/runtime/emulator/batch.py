@@ -58,7 +58,7 @@ class Batch:
         self._check_registers()
 
     def _check_registers(self) -> None:
-        """A block's warps have no more registers than at its start: a GPU would hang where they ask for more."""
+        """Find blocks whose warps raise their registers above those at the start: a GPU would hang."""
         had = self.module.source.entry_registers * len(self.rows)
         held = np.stack([row.registers for row in self.rows])
         asked = [i for i, statement in enumerate(self.module.source.statements) if statement.parts[0] == "setmaxnreg"]
@@ -100,7 +100,7 @@ class Batch:
         raise LaunchAborted
 
     def _straight(self, row: Row, pc: int, mask: Mask, limit: int, forced: bool) -> list[tuple[int, Mask]]:
-        """Run one group until it meets another or diverges. Returns the remaining groups; ~pc: to be parked."""
+        """Run one group until it joins another or diverges. Returns the remaining groups; ~pc: to be parked."""
         code, views, launch = self.code, row.views, self.launch
         start = pc
         threads, warps = self._sizes(row, mask)
@@ -241,7 +241,7 @@ class Batch:
                     yield row, pc, mask, self.code[pc].blocked(row, mask)
 
     def _release_phases(self) -> bool:
-        """Release the threads whose mbarrier phase has completed; return whether there were any."""
+        """Release the threads whose mbarrier phase has completed. Returns whether any was released."""
         if self.barriers is None:
             return False
         some = False

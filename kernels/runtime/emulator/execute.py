@@ -1,4 +1,4 @@
-"""Runs one launch, in batches of as many blocks as fit."""
+"""Execution of one launch, in batches of as many blocks as fit."""
 
 import contextlib
 import math

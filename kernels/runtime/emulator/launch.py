@@ -1,4 +1,4 @@
-"""What the blocks of a launch share: its shape and arguments, global memory, the order of accesses, and the counts."""
+"""State that the blocks of a launch share: shape and arguments, global memory, the order of accesses, counts."""
 
 import math
 from collections import Counter

@@ -17,7 +17,7 @@ class Finding:
     `kind` is race, uninitialised, out_of_bounds, misaligned, endless_loop, divergent_barrier,
     divergent_warp (lanes named by a warp instruction never reached it), unfenced (no proxy fence between a
     write and a product of a warpgroup that reads it) or deadlock (threads wait for a phase of an mbarrier that
-    nobody completes, and `place` says what it lacks), registers (setmaxnreg asks for more than the block has, and a GPU
+    no thread completes; `place` says what it lacks), registers (setmaxnreg needs more than the block has, and a GPU
     hangs). Else `place` is a buffer or an array
     of the shared layout, `block` and `thread` are linear indices of the first thread seen, `other` is
     the second instruction of a race, `count` how many accesses or threads were involved.

@@ -17,7 +17,7 @@ SECTOR = 32
 
 
 def log2(width: int) -> int:
-    """Of a power of two."""
+    """The exponent of a power of two."""
     return width.bit_length() - 1
 
 
@@ -81,7 +81,7 @@ class MemoryUnit:
         bad: np.ndarray,
         others: np.ndarray | None = None,
     ) -> bool:
-        """One finding per place of the bad accesses; whether there are any.
+        """Record one finding per place of the bad accesses. Returns whether an access is bad.
 
         `places` are arena offsets (global) or offsets in the block's memory.
         """
@@ -275,7 +275,7 @@ class MemoryUnit:
         return row.shared.data.reshape(-1, width)[positions // width]
 
     def check_fenced(self, row: Row, granules: np.ndarray, owners: np.ndarray) -> None:
-        """What the asynchronous proxy meets in shared memory it wrote itself, or somebody has fenced it."""
+        """Find reads of the asynchronous proxy that no proxy fence orders after the write of another proxy."""
         writers = row.shared.shadow.writer[granules]
         itself = self.program.is_bulk[np.frombuffer(self.order.trace, np.int32)[writers >> 32]]
         hit = self.order.unfenced(writers, owners) & ~itself
@@ -374,7 +374,7 @@ class MemoryUnit:
         values: np.ndarray,
         writer: np.ndarray | None = None,
     ) -> None:
-        """Store for `threads`; `writer`, if given, is recorded in their place."""
+        """Store for `threads`; `writer`, if given, is recorded instead of them."""
         shared = row.shared
         width = values.dtype.itemsize * (1 if values.ndim == 1 else values.shape[1])
         granules, owners = self._granules(positions, threads, width)

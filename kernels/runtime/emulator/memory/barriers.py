@@ -81,5 +81,5 @@ class Barriers:
         self.clocks.learn(pairs[1], self.released[pairs[0]])
 
     def lacking(self, slot: int) -> str:
-        """What a phase still waits for, as text for findings."""
+        """The arrivals and bytes that a phase still waits for, as text for findings."""
         return f"{self.pending[slot]} arrivals and {self.bytes[slot]} bytes short in phase {self.phase[slot]}"

@@ -56,7 +56,7 @@ class Memory:
         self.data, self.state = np.concatenate(data), np.concatenate(state)
 
     def add_constants(self, constants: Mapping[str, np.ndarray]) -> None:
-        """Place the initialised variables of a module after the buffers, unless they are there already."""
+        """Add the initialised variables of a module after the buffers, unless they were added before."""
         missing = {name: value for name, value in constants.items() if name not in self._types}
         if missing:
             self._add(missing, set(), {})

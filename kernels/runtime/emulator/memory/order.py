@@ -1,4 +1,4 @@
-"""Which accesses are ordered by barriers.
+"""Order of accesses by barriers.
 
 Race detection. A step counter `now` stamps every access; a shadow entry is `stamp << 32 | thread`. An earlier access by
 u is ordered before one by t if u is t, or if a barrier of the smallest unit that contains both (warp, block, cluster)
@@ -32,7 +32,7 @@ class Clocks:
     """A vector clock for each warp: `latest[w, u]` is the first step of warp u that is not ordered before warp w.
 
     u counts the warps of the cluster. After the warps of a block come `AGENTS` entries for its mbarriers: each entry
-    stands for the asynchronous stores that count at its barrier. These are ordered before a thread that waited for the
+    represents the asynchronous stores that count at its barrier. These are ordered before a thread that waited for the
     completed phase and before no other: neither the warp that issued them nor a wait for another barrier orders them.
     """
 
@@ -47,7 +47,7 @@ class Clocks:
         self.fenced_at = np.zeros(len(self.latest), I64)
 
     def agent(self, block: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """The thread code that stands for a barrier, number `number` of the block with that code."""
+        """The thread code of a barrier, number `number` of the block with that code."""
         return (block << self.order.block_shift) | (self.warps + number % self.AGENTS) << 5
 
     def is_agent(self, threads: np.ndarray) -> np.ndarray:
@@ -151,8 +151,8 @@ class Order:
             self.clocks.fence(threads)
 
     def unfenced(self, writers: np.ndarray, threads: np.ndarray) -> np.ndarray:
-        """Which writes no proxy fence covers: neither one of the writer after them, nor one of the reader after a
-        barrier.
+        """A mask of writes that no proxy fence covers: neither one of the writer after them, nor one of the reader
+        after a barrier.
         """
         if self.proxy_fence is None:
             return writers != 0
@@ -167,7 +167,7 @@ class Order:
         return (writers != 0) & ~fenced
 
     def unordered(self, entries: np.ndarray, threads: np.ndarray) -> np.ndarray:
-        """Which earlier accesses are not ordered before an access by `threads` now."""
+        """A mask of earlier accesses that are not ordered before an access by `threads` now."""
         other = entries & THREAD
         apart = other ^ threads
         since = np.where(

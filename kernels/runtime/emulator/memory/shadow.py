@@ -49,7 +49,7 @@ class Shadow:
         """Whether all entries of `table` for these granules precede the last barrier of all threads that share the
         memory.
 
-        With `own`, entries of the threads themselves count as settled, except those that stand for an mbarrier. This is
+        With `own`, entries of the threads themselves count as settled, except those of an mbarrier. This is
         a cheap test that nearly always suffices, before the exact one.
         """
         order = self.order
@@ -101,7 +101,7 @@ class Shadow:
 
         `changed` is true where the new value differs from the old one: equal values do not race. `atomic` is None for
         plain stores; else it tells for every instruction of the module whether it is atomic. `record=False` only
-        checks. `writer` is recorded in place of `threads`.
+        checks. `writer` is recorded instead of `threads`.
         """
         racing = None
         if not self._settled(self.writer, granules, threads):

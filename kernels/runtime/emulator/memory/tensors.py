@@ -35,7 +35,7 @@ def put_map(memory: Memory, name: str, of: TensorMap) -> None:
 def copy_tensor(
     unit: MemoryUnit, row: Row, lane: int, destination: int, where: int, place: list[int], slot: int
 ) -> None:
-    """cp.async.bulk.tensor by one lane: the box at `place` of the map at `where`; its bytes count at a barrier."""
+    """cp.async.bulk.tensor by one lane: the box at coordinates `place`; its bytes count at a barrier."""
     memory, thread = unit.memory, row.threads[lane]
     threads, lanes = np.array([thread]), np.array([lane])
     at = where - GLOBAL_BASE
@@ -68,7 +68,7 @@ def _box(
 ) -> np.ndarray:  # fmt: skip
     """uint8 of all elements of the box, zeros outside of the tensor; the reads are checked and counted.
 
-    Rows of the fastest dim are read as far as they lie inside.
+    Of rows of the fastest dim, the part inside the tensor is read.
     """
     memory = unit.memory
     index = np.stack(np.meshgrid(*[np.arange(n) for n in box[:0:-1]], indexing="ij"), -1).reshape(-1, len(box) - 1)

@@ -131,7 +131,7 @@ def parse_source(text: str) -> PtxKernel:
 
 
 def _entry_registers(directives: str) -> int:
-    """What ptxas gives each thread of a kernel that changes its registers: an even share of an SM's, eights of them."""
+    """Registers that ptxas gives each thread of a kernel with setmaxnreg: an even share of an SM's, a multiple of 8."""
     sizes = re.search(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives)
     if sizes is None:
         return 0

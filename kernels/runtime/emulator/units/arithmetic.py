@@ -44,7 +44,7 @@ def sum_to_odd(x, y):
 def fma32(a, b, c):
     """a * b + c with one rounding to nearest.
 
-    The product is exact in float64, so the float64 sum rounds wrongly only where it lies exactly half-way between two
+    The product is exact in float64, so the float64 sum rounds wrongly only where it is exactly half-way between two
     float32, or where the result is subnormal. Those few are summed again with rounding to odd.
     """
     product = np.multiply(a, b, dtype=F64)
@@ -107,7 +107,7 @@ def from_bfloat16(bits):
 
 
 def factors(words: np.ndarray, kind: str) -> np.ndarray:
-    """What a product takes from raw registers, one or two numbers each, as float32."""
+    """Factors of a product as float32, from raw registers of one or two numbers each."""
     if kind == "tf32":
         return (words & U32(0xFFFFE000)).view(F32)
     halves = words.view(U16)

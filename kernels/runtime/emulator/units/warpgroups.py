@@ -39,7 +39,7 @@ def tile_addresses(descriptors: np.ndarray, rows: int) -> np.ndarray:
 
     Without a swizzle, 8 rows of one piece are 128 contiguous bytes. The leading offset leads to the other piece, the
     stride offset to the next 8 rows. With a swizzle, rows are 32, 64 or 128 bytes apart, and the address bits from bit
-    7 on are XORed into those from bit 4 on, as many as it takes to number the pieces of a row.
+    7 on are XORed into those from bit 4 on, enough of them to number the pieces of a row.
 
     Raises: UnknownInstruction for a base offset.
     """
