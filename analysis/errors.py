@@ -4,10 +4,10 @@ REFUSED = 3  # exit code of a command that the machine refuses
 
 
 class Failure(Exception):
-    """The message says what went wrong, and what stands."""
+    """The message says what went wrong, and what was kept."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the sentence, and not where it was raised."""
+        """The sentence alone, which a notebook shows without a traceback."""
         return [str(self)]
 
 
@@ -20,4 +20,4 @@ class MeasureError(Failure, RuntimeError):
 
 
 class Refused(Failure):
-    """The cause is the machine: a program that is not there, a permission that is not given."""
+    """The cause is the machine: a missing program, or a missing permission."""

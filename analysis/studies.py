@@ -1,4 +1,4 @@
-"""Which versions meet which problems in a study, and which timers."""
+"""Versions, problems and timers of each study."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ Pair = tuple[str, Problem]  # a version, by its name, and a problem
 
 @dataclass(frozen=True)
 class Study:
-    """What is measured together: in each part versions, by their names, with the problems of their families."""
+    """Versions and problems that are measured together: each part has versions and problems of their families."""
 
     name: str
     about: str
@@ -40,7 +40,7 @@ class Study:
         return tuple(dict.fromkeys(problem for _, of in self.parts for problem in of))
 
     def on(self, sms: int) -> "Study":
-        """The study on a card of so many SMs; in `STUDIES` its problems are those of the authors' cards."""
+        """The study on a card with `sms` SMs; in `STUDIES` its problems are those of the authors' cards."""
         if (scaled := self.scaled) is None:
             return self
         parts = ((names, tuple(dict.fromkeys(scaled(problem, sms) for problem in of))) for names, of in self.parts)
@@ -252,7 +252,7 @@ MODEL_PROMPTS = _listed("model_prompts")
 
 
 def _prompts(everywhere: Sequence[Problem]) -> Study:
-    """What the op takes of the shapes of `peers`, and of users, by kernels for prompts and for chunks."""
+    """Shapes of `peers`, and of users, that the op runs by kernels for prompts and for chunks."""
     long = (problem for problem in everywhere if min(problem.seq_q, problem.seq_k) >= 256 and problem.hdim <= 128)
     prompts, beside = (*(problem for problem in long if problem not in CHUNKS), *MODEL_PROMPTS), ("rope_v8", *ONE_GRAPH)
     parts = (("rope_prompt32", *beside), prompts), (("rope_chunk", *beside), CHUNKS)
@@ -342,8 +342,8 @@ CONDITIONS = {
     MATCHED: Condition("", MATCHED),  # of counters alone
 }
 PUBLISHED = "log,fp16,ablation,control"  # the studies that hold every shape of the documents
-# What the book shows hardware counters of: studies, which versions of theirs and head dims, all where none is named.
-# First the pages of versions and what warps wait for, then what claims and findings ask at other shapes and loads.
+# Hardware counters that the book shows: studies, with versions and head dims of theirs, all where none is named.
+# First those of the pages of versions and stall reasons, then those of claims and findings at other shapes and loads.
 _ASKED = ("attention_online", "attention_online_fixed", "rope_v1b", "rope_v1c", "rope_v2", "rope_separate")
 _EMBEDDED = ("sinusoidal_separate_float4", "sinusoidal_hybrid_v1", "sinusoidal_v5", "fp16_phase4")
 PROFILED: tuple[tuple[str, tuple[str, ...], tuple[int, ...]], ...] = (

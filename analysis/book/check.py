@@ -1,4 +1,4 @@
-"""What Sphinx does not check of rendered pages: links in raw HTML, what they load from elsewhere, and their size."""
+"""Checks of rendered pages that Sphinx lacks: links in raw HTML, files loaded from elsewhere, and sizes."""
 
 import re
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class Page(HTMLParser):
 
 
 def faults(root: Path) -> list[str]:
-    """Everything that is wrong with the pages under `root`; below _static there are only templates of the theme."""
+    """All faults of the pages under `root`; below _static there are only templates of the theme."""
     root = root.resolve()
     paths = [path for path in sorted(root.rglob("*.html")) if "_static" not in path.relative_to(root).parts]
     pages = {path: Page(path) for path in paths}

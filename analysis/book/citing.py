@@ -1,4 +1,4 @@
-"""How a figure or table is found, checked and cited: its anchor, its files, its script and rows, its BibTeX."""
+"""Reference of a figure or table: its anchor, its files, its script and rows, its BibTeX."""
 
 import contextlib
 import functools
@@ -62,7 +62,7 @@ def latex(text: str) -> str:
 
 
 def _entry(key: str, title: str, path: str, **more: str) -> str:
-    """What is not published has no field."""
+    """BibTeX of a figure or table; no fields for an address or DOI that the edition lacks."""
     this = edition()
     fields = {
         "title": f"{{{latex(title)}}}",

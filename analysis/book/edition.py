@@ -1,4 +1,4 @@
-"""What this edition is called, who maintains it and where it is published, from CITATION.cff."""
+"""Name, maintainers and address of this edition, from CITATION.cff."""
 
 import functools
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ NOBODY = "the fused-positional-embeddings authors"  # while no maintainer is nam
 
 @dataclass(frozen=True)
 class Edition:
-    """What is not filled in is empty."""
+    """Fields of CITATION.cff; empty where it has none."""
 
     title: str
     version: str

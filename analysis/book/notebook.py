@@ -1,4 +1,4 @@
-"""What a notebook calls: load the evidence, say, show, findings, steps of a ladder, and lines of a version's source.
+"""Functions for notebooks: load the evidence, say, show, findings, steps of a ladder, and lines of a version's source.
 
 Findings are the sentences of the reference edition; on another card a badge says how that card compares.
 """

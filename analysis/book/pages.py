@@ -52,7 +52,7 @@ def listed(reasons: Iterable[tuple[str, str, str]]) -> str:
 
 
 def about(version: Version) -> str:
-    """What it changes, where it is from, what it is compared with, and where its code is."""
+    """A version's change, source, baseline, and the address of its code."""
     change = version.change[:1].upper() + version.change[1:]
     if version.parent:
         change = f"Changes {link(version.parent)}: {version.change}"
@@ -94,13 +94,13 @@ def _words(version: Version) -> str:
 
 
 def changes(version: Version) -> str:
-    """What it changes in its parent, in words and as a diff."""
+    """The change from its parent, in words and as a diff."""
     diff = sources.diff_text(version.id).rstrip() if version.parent else ""
     return joined([_words(version), f"```diff\n{diff}\n```" if diff else ""])
 
 
 def others(e: Evidence, page: str, level: str = "###") -> str:
-    """What is told of the versions that stand on a page without having one, under headings of a level."""
+    """Sections, with headings of a level, of the versions that have no page of their own."""
     families = dict.fromkeys(version.family for version in VERSIONS.values())
     found = [each for family in families for each in versions.in_order(family)]
     told = []

@@ -1,4 +1,4 @@
-"""How a figure is saved, and shown in a page with its caption and how to cite it."""
+"""Files of a figure, and its place in a page, with its caption and cite block."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ FORMATS = ("svg", "png")
 
 
 def folder(slug: str) -> Path:
-    """Where the figures of a GPU's book are saved."""
+    """The folder of the figures of a GPU's book."""
     return BUILD / slug / "figures"
 
 
@@ -31,7 +31,7 @@ def differing(where: Path) -> list[str]:
 
 
 def metadata(plot: Plot, format: str) -> dict[str, Any]:
-    """What a file says of itself: title, author, card, run, commit and licence. It is the same on every day."""
+    """Metadata of a file: title, author, card, run, commit and licence, without a date."""
     author, source, rights = edition().authors.strip("{}"), str(plot.source), f"{LICENSE}, {LICENSE_URL}"
     if format == "svg":
         told = {"Identifier": plot.id, "Creator": author, "Description": source, "Rights": rights, "Date": None}

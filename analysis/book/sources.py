@@ -56,7 +56,7 @@ def _texts(function: Any) -> list[str]:
 
 
 def diff_text(name: str) -> str:
-    """What a version changes in its parent, as a unified diff: empty where they are the same.
+    """The change of a version from its parent as a unified diff: empty where they are the same.
 
     Raises: KeyError for an unknown version, DataError for one without a parent.
     """

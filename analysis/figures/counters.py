@@ -1,4 +1,4 @@
-"""What the hardware counters show: what warps wait for."""
+"""Hardware counters: stall reasons of warps."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,7 +27,7 @@ HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
 
 
 def warp_waits(e: Evidence) -> Plot | Missing:
-    """What a warp of every version's attention waits for at the main head dim, as shares of its time."""
+    """Stall reasons of a warp in every version's attention at the main head dim, as shares of its time."""
 
     def share(version: str, reasons: Iterable[str]) -> float:
         return e.stalled(version, *reasons, hdim=MAIN.hdim)[MAIN.hdim].value

@@ -15,7 +15,7 @@ DARK, LIGHT, LATE, NONE = PALETTE[0], "#cfe0ee", PALETTE[1], "0.93"
 FREE: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.45", "hatch": "///", "lw": 0.8}
 BEHIND: dict[str, Any] = {"fc": "white", "ec": "none", "pad": 1}  # a number
 FLOATS, BANKS = 8, 32  # floats of a sector; banks, each as wide as a word of four bytes
-ROWS, PADDING = 16, 2  # rows of a tile that are read at once, two words each; words behind a padded row
+ROWS, PADDING = 16, 2  # rows of a tile that are read at once, two words each; words of padding after a row
 
 
 class Span(NamedTuple):
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 def sector() -> Plot:
-    """What a load of neighbouring threads takes, and what memory brings with it."""
+    """Sectors that a load of neighbouring threads transfers, and the bytes of them that it uses."""
     kinds = {"taken by the load": DARK, "brought with it": LIGHT, "the next sector": NONE}
     spans = [
         Span(panel, thread, *cells, kind)
@@ -83,7 +83,7 @@ def blocks(e: Evidence) -> Plot | Missing:
 
 
 def banks() -> Plot:
-    """Where threads that read down a column of a tile find their words, in rows as they are and in padded ones."""
+    """Banks of the words that threads read down a column of a tile, in plain and in padded rows."""
     kinds = {"read by the thread of this row": DARK, "another word": LIGHT}
     spans = []
     for panel, padding in ((f"as they are: {ROWS} passes", 0), ("padded: one pass", PADDING)):
@@ -101,7 +101,7 @@ def banks() -> Plot:
 
 
 def warps() -> Plot:
-    """What each warp of a block goes on with where a reduction leaves its result in the first, for 64 keys."""
+    """The value in each warp of a block after a reduction that leaves its result in the first warp, for 64 keys."""
     rows = [(warp, warp < 2, "block's" if not warp else "own" if warp < 2 else "−∞") for warp in range(8)]
     frame = pd.DataFrame(rows, columns=["warp", "has_keys", "maximum"])
     frame["writes"] = ["close", "double", *["NaN"] * 6]

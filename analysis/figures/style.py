@@ -1,4 +1,4 @@
-"""What the figures share: palette, canvas, ticks, legends."""
+"""Style of the figures: palette, canvas, ticks, legends."""
 
 import sys
 import textwrap

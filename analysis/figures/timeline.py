@@ -1,4 +1,4 @@
-"""What happens when during one call: kernels, and the host that waits and launches again."""
+"""Timeline of one call: kernels, and the host that waits and launches again."""
 
 from collections.abc import Iterator
 
@@ -68,7 +68,7 @@ def _calls(e: Evidence) -> pd.DataFrame:
 
 
 def _parts(e: Evidence, version: str, problem: Problem, timer: str) -> Iterator[tuple[str, float]]:
-    """What one call does, in order, and for how long; nothing where it was not timed, or not profiled."""
+    """Steps of one call, in order, with their times; nothing where it was not timed, or not profiled."""
     device, total = (e.time(version, "log", each, problem=problem)[problem] for each in ("device_warm", timer))
     if not (device and total):
         return

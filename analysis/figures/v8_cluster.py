@@ -1,4 +1,4 @@
-"""How a cluster of V8 shares a tile of queries, and what one of its blocks does when: drawings."""
+"""Drawings of a cluster of V8: the blocks that share a tile of queries, and the timeline of one of them."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ def v8_idea(e: Evidence) -> Plot:
     )
 
 
-# What the warps of a block do, one after the other: name, start, length, color. Lengths are not to scale.
+# Phases of the warps of a block, in order: name, start, length, color. Lengths are not to scale.
 WARPS = (
     ("load Q, rotate it", 0.0, 1.7, ROTATE),
     ("Q·K, rotating K", 2.4, 2.0, ROTATE),
@@ -99,7 +99,7 @@ SENT = (("parts of scores,\nto their owners", 4.4), ("weights, to all", 6.4))
 
 
 def v8_tile() -> Plot:
-    """What one block does when, and what it sends to others: drawn, not measured."""
+    """Timeline of one block, and the data that it sends to others: drawn, not measured."""
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
     with canvas("A block waits three times", height=4.4) as (figure, (axis,)):
         axis.set(xlim=(0, 4), ylim=(9.8, -0.9))

@@ -36,7 +36,7 @@ UNKNOWN = Comparison.exact(None)
 
 @dataclass(frozen=True)
 class Found:
-    """What one card says of a finding: its sentence, the numbers in it, and whether its comparisons hold."""
+    """A finding on one card: its sentence, the numbers in it, and whether its comparisons hold."""
 
     text: str = ""
     numbers: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Found:
 
     @property
     def badge(self) -> str:
-        """How the card compares: the values that it measured hold, or no interval reaches what the sentence says."""
+        """Comparison with the card: the values that it measured hold, or no interval reaches what the sentence says."""
         if self.check.values is None or self.check.values:
             return NOT_MEASURED if self.check.values is None else HOLDS
         return DIFFERS if self.check.possible is False else OPEN
@@ -60,7 +60,7 @@ class Finding:
     evaluate: Callable[[Evidence], Says]
 
     def on(self, e: Evidence) -> Found:
-        """What a card says: nothing where something that the finding needs was not measured."""
+        """The finding on a card: nothing where a measurement that it needs is missing."""
         try:
             given, check = self.evaluate(e)
         except Undecided:
@@ -72,7 +72,7 @@ class Finding:
 
     @functools.cached_property
     def home(self) -> Found:
-        """What the reference says, whose numbers the sentence has."""
+        """The finding on the reference card, whose numbers the sentence has."""
         return self.on(committed(REFERENCE))
 
 
@@ -140,7 +140,7 @@ def ties(gain: Estimates) -> Comparison:
     return every(not_slower(gain), not_faster(gain))
 
 
-# ---------------------------------------------------------------- what several chapters ask
+# ---------------------------------------------------------------- helpers of several chapters
 
 
 def times(gain: Estimates) -> Estimates:
@@ -149,7 +149,7 @@ def times(gain: Estimates) -> Estimates:
 
 
 def across(e: Evidence, version: str, over: str, study: str = "", hdim: Sequence[int] = ()) -> Estimates:
-    """How many times as fast as a version on another problem a version is, each at its own of the documents' shapes."""
+    """The speedup of a version over one on another problem, each at its own of the documents' shapes."""
     slow, fast = (e.time(name, study=study, hdim=hdim) for name in (over, version))
     return slow / fast
 
@@ -180,7 +180,7 @@ def broken() -> list[str]:
 
 
 def report(e: Evidence) -> list[str]:
-    """How many findings hold on a card, and a line for each that does not, with the numbers of both."""
+    """The number of findings that hold on a card, and a line for each that does not, with the numbers of both."""
     found = {each: each.on(e) for each in load().values()}
     badges = Counter(each.badge for each in found.values())
     counted = ", ".join(f"{badges[badge]} {badge.removesuffix(' here')}" for badge in BADGES)

@@ -41,13 +41,13 @@ def sizes(problem: Problem) -> tuple[int, ...]:
 
 
 def apart(problem: Problem, other: Problem) -> list[float]:
-    """How far two problems are in the logarithm of each size; a mask counts as one doubling."""
+    """The distance of two problems in the logarithm of each size; a mask counts as one doubling."""
     both = zip(sizes(problem), sizes(other))
     return [*(abs(math.log2(one / two)) for one, two in both), float(problem.causal != other.causal)]
 
 
 def nearest(problem: Problem, others: Iterable[Problem]) -> list[Problem]:
-    """Of some problems the nearest, in the logarithms of their sizes."""
+    """The nearest of some problems, in the logarithms of their sizes."""
     return sorted(others, key=lambda other: (math.hypot(*apart(problem, other)), other))[:SHOWN]
 
 
@@ -75,7 +75,7 @@ def nearest_times(e: Evidence, problem: Problem, version: str) -> list[str]:
 
 
 def advise(problem: Problem, gpu: str = "") -> str:
-    """What the op runs for a problem of RoPE, and the nearest shapes that were measured on a card, by default the
+    """The kernel that the op runs for a problem of RoPE, and the nearest shapes measured on a card, by default the
     reference. Raises: Unsupported; DataError for an unknown card."""
     require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
     e, version = Evidence.load(gpu or REFERENCE), Call(problem).served("sm_90")[0]
@@ -85,7 +85,7 @@ def advise(problem: Problem, gpu: str = "") -> str:
 
 
 def told(arguments: list[str] | None = None) -> str:
-    """What the command prints for some arguments. Raises: DataError."""
+    """The output of the command for some arguments. Raises: DataError."""
     parser = argparse.ArgumentParser(prog="python -m analysis advise", description="Should RoPE be fused here?")
     parser.add_argument("--gpu", default="", help="a folder of data/measured/; by default the reference")
     add_sizes(parser, heads=1, hdim=128)

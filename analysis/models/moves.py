@@ -1,4 +1,4 @@
-"""What one call of a version moves and how often it embeds, from its plan and data/counts.csv."""
+"""Bytes that one call of a version moves, and vectors that it embeds, from its plan and data/counts.csv."""
 
 import functools
 import math
@@ -59,7 +59,7 @@ def example(of: Version) -> Plan:
 
 @functools.cache
 def _counts(name: str, problem: Problem) -> Mapping[int, Mapping[str, float]]:
-    """What each launch of a call does; nothing where today's code is not counted. Raises: DataError."""
+    """Counts of each launch of a call; none where today's code is not counted. Raises: DataError."""
     rows = everywhere(COUNTS, "counts").get(name, {}).get(problem)
     if rows is None or outdated(rows).any():
         return {}
@@ -79,7 +79,7 @@ def plan_of(name: str, hdim: int) -> Plan:
 
 
 def _embedded(name: str, plan: Plan, place: int) -> float | None:
-    """How many vectors a launch embeds, each time counted; None where its work is not counted.
+    """The number of vectors that a launch embeds, each time counted; None where its work is not counted.
 
     RoPE by its rotations. Sinusoidal embeddings by sines and cosines, one an element; where they come from tables by
     its floating point additions, beyond those of the attention in the separate path that loads alike.
@@ -99,7 +99,7 @@ def _embedded(name: str, plan: Plan, place: int) -> float | None:
 
 
 def work(name: str, problem: Problem) -> dict[str, float]:
-    """What a call of a version does, as counted; nothing where it is not counted."""
+    """Work of a call of a version, as counted; nothing where it is not counted."""
     launches = _counts(name, problem).values()
     if not launches:
         return {}

@@ -1,4 +1,4 @@
-"""What was timed beside the kernels of this project, PyTorch among it, and the floor of any kernel."""
+"""Peers timed with the kernels of this project, PyTorch among them, and the floor of any kernel."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""How many waves of blocks a call takes on a card, by the compiler's report, and what RoPE's V7 gains by one wave."""
+"""Waves of blocks of a call on a card, by the compiler's report, and the gain of RoPE's V7 by one wave."""
 
 import itertools
 import math
@@ -41,12 +41,12 @@ CARDS = (
 
 
 def held(e: Evidence, version: str, hdim: int | Sequence[int]) -> Estimates:
-    """How many blocks of a version's last launch the card holds at a time, by head dim."""
+    """The number of blocks of a version's last launch that the card holds at a time, by head dim."""
     return e.resource(version, "blocks_per_sm", hdim=hdim) * e.gpu["sms"]
 
 
 def compiled(e: Evidence, version: str, column: str, target: str, hdim: int = MAIN.hdim) -> int:
-    """What our build of a version's last launch has for some target. Raises: NotMeasured."""
+    """A resource of a version's last launch, as built for some target. Raises: NotMeasured."""
     found = e.resource(version, column, target=target, hdim=hdim)[hdim]
     if not found:
         raise NotMeasured(f"{version}: no resources for {target}")
@@ -82,7 +82,7 @@ def occupied(e: Evidence, version: str, study: str = "log", hdim: Sequence[int] 
 
 
 def waves(e: Evidence, version: str, problem: Problem) -> int:
-    """How many waves a version's attention blocks take. Raises: NotMeasured where the compiler says nothing."""
+    """The number of waves of a version's attention blocks. Raises: NotMeasured where the compiler reports nothing."""
     at_once = held(e, version, problem.hdim)[problem.hdim]
     if not at_once:
         raise NotMeasured(f"{version}: no resources for {e.target}")

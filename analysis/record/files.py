@@ -37,7 +37,7 @@ THEIR_TEST = DATA / "their_test.csv"
 
 Row = dict[str, Any]
 
-# What a gpu.json holds: what it must, and what it may. Ceilings may still be measured.
+# Fields of a gpu.json: needed ones, and optional ones. Ceilings may still be measured.
 NEEDED = ("name", "compute_capability", "sms", "ceilings")
 CARD = (*NEEDED, "slug", "uuid", "memory_bytes", "l2_bytes", "power_limit_w", "tensor_dtype")
 
@@ -145,7 +145,7 @@ def _problem_cell(row: Mapping[str, Any]) -> str:
 def append(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append rows to a table of a run and force them to disk: all of them or, if the disk refuses, none.
 
-    Raises: DataError; what was in the file is still there.
+    Raises: DataError; the file then keeps its content.
     """
     lines = text_of(rows, table, of_run=True, header=False)
     try:

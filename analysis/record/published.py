@@ -1,4 +1,4 @@
-"""What the documents state, found by version and problem."""
+"""Numbers that the documents state, by version and problem."""
 
 import dataclasses
 import functools
@@ -75,7 +75,7 @@ def published(version: str, problem: Problem) -> Published | None:
 
 @functools.cache
 def speedup(version: str, baseline: str, problem: Problem) -> Published | None:
-    """How many times faster than `baseline` a version is said to be: stated, else from two stated times.
+    """The published speedup of a version over `baseline`: stated, else from two stated times.
 
     Of several pairs of times in a document that of one place counts, a run or a table.
     """

@@ -181,12 +181,12 @@ class Run:
         return run
 
     def study(self, name: str) -> Row:
-        """What became of a study, to be changed and saved."""
+        """The outcome of a study, to be changed and saved."""
         fresh = {"finished_at": None, "complete": False, "seconds": 0.0, "throttle": "none"}
         return self.about["studies"].setdefault(name, fresh)
 
     def append(self, table: str, rows: Sequence[Row]) -> None:
-        """Append rows, on disk when this returns. Raises: DataError; what was there is kept."""
+        """Append rows, on disk when this returns. Raises: DataError; rows written before are kept."""
         append(self.folder / f"{table}.csv", table, rows)
 
     def settle(self, study: str, complete: bool, **values: Any) -> None:

@@ -7,7 +7,7 @@ NOTHING = "–"
 
 
 def number(value: float, unit: str = "", digits: int | None = None) -> str:
-    """A number with its unit, to three digits or to so many decimals: `"1.94×"`, `"17.3 %"`, `"4,096 B"`."""
+    """A number with its unit, to three digits or to a number of decimals: `"1.94×"`, `"17.3 %"`, `"4,096 B"`."""
     if math.isnan(value):
         return NOTHING
     size = abs(value)

@@ -20,13 +20,13 @@ LEDGER = "../chapters/claims.html"
 
 
 def _given(e: Evidence) -> tuple[Counter[str], Counter[str]]:
-    """How many claims have each verdict, and how many of these the write-up makes."""
+    """The number of claims with each verdict, and of those that the write-up makes."""
     given = {id: tests[0]["verdict"] for id, tests in judge.recorded(e.record).items()}
     return Counter(given.values()), Counter(given[c.id] for c in judge.claims() if WRITE_UP in c.where)
 
 
 def _found(word: str, count: int) -> str:
-    """How many claims there are with a verdict, which lead to them in the ledger."""
+    """The numbers of claims by verdict, with links to them in the ledger."""
     return f"<a href='claims.html?verdict={word.replace(' ', '+')}'>{count}</a>"
 
 
@@ -44,7 +44,7 @@ def in_prose(e: Evidence) -> Table:
 
 
 def summary(e: Evidence) -> Table:
-    """How many claims have each verdict, and how many of these the write-up makes."""
+    """The number of claims with each verdict, and of those that the write-up makes."""
     all, own = _given(e)
     rows = [(verdict_mark(word), _found(told(word), all[word]), str(own[word]), MEANS[word]) for word in VERDICTS]
     header = ("verdict", "claims", "the write-up's", "means")
@@ -76,7 +76,7 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _about(claim: Claim, e: Evidence) -> Iterable[str]:
-    """Where a claim is made, what it contradicts, and the published numbers that its tests name."""
+    """The source of a claim, the claims that it contradicts, and the published numbers that its tests name."""
     yield "; ".join(f"{escape(document)}: {escape(places)}" for document, places in claim.where.items())
     if claim.against:
         yield f"against {', '.join(map(to, claim.against))}"
@@ -92,7 +92,7 @@ def _printed(row: str) -> str:
 
 
 def _tests(tests: Iterable[Mapping[str, Any]]) -> str:
-    """The tests that fail, and folded, those that do not: places where one asks the same are one line."""
+    """The tests that fail, and folded, those that do not; problems with the same test are one line."""
     groups: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     for row in tests:
         role = ", ".join(filter(None, (row["role"], row["part"], row["condition"])))
@@ -134,7 +134,7 @@ def flipped(e: Evidence) -> Table | Missing:
 
 
 def answers(e: Evidence, *ids: str) -> Table:
-    """What the documents say in some claims, word for word and in ours, and whether that is right.
+    """Some claims in the documents' words and in ours, with their verdicts.
 
     A claim that is right in part has its parts, on the GPU alone.
     """

@@ -54,7 +54,7 @@ class Table:
         return Table(tuple(map(text, self.header)), rows, caption=text(self.caption))
 
     def csv(self) -> str:
-        """What the cells say, without HTML."""
+        """The text of the cells, without HTML."""
         plain = self.plain()
         frame = pd.DataFrame([map(unescape, row) for row in plain.rows], columns=plain.header)
         return frame.to_csv(index=False, lineterminator="\n")
@@ -88,7 +88,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Missing:
-    """What stands where the evidence of a figure or table is not there: what measures it, or why nothing can."""
+    """A note instead of a figure or table without evidence: the command that measures it, or why none can."""
 
     command: str = ""
     why: str = ""
@@ -150,7 +150,7 @@ def link(version: str, text: str = "") -> str:
 
 
 def lines(*parts: str) -> str:
-    """What there is of some parts, below each other."""
+    """The parts that are not empty, one below the other."""
     return "<br>".join(part for part in parts if part)
 
 
@@ -173,7 +173,7 @@ def verdict_mark(word: str) -> str:
 
 
 def status(found: Any) -> str:
-    """What is known of a version on a problem, in its colour; a pointer that rests on it shows the reason."""
+    """The status of a version on a problem, in its colour, with the reason as a tooltip."""
     if found.word == NOT_MEASURED:
         return small(NOT_MEASURED)
     why = f" title='{escape(found.reason, quote=True)}'" if found.reason and found.word not in RAN else ""
@@ -195,7 +195,7 @@ def time_cell(us: Estimate) -> str:
 
 
 def speedup_cell(e: Evidence, version: str, over: str, problem: Problem, study: str) -> str:
-    """How many times as fast as another a version is, or why one of the two has no time."""
+    """The speedup of a version over another, or why one of the two has no time."""
     if found := e.speedup(version, over, study, "device_warm", problem=problem)[problem]:
         return ratio(found)
     own, other = (e.time(each, study, "device_warm", problem=problem)[problem] for each in (version, over))

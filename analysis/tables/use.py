@@ -35,7 +35,7 @@ COUNTS = ("wins", "ties", "losses")
 
 
 def costs(e: Evidence) -> Table:
-    """What typical calls take, beside the fastest other, and what memory they need beyond their tensors."""
+    """Times of typical calls and of the fastest peer, and the memory that they need beyond their tensors."""
     rows = []
     for words, problem, study, timer in CALLS:
         version = served(e, problem)

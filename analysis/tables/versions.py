@@ -103,7 +103,7 @@ def _checked(study: Study, version: str, problem: Problem) -> str:
 
 
 def _published(e: Evidence, study: Study, version: Version, problem: Problem) -> str:
-    """The published speedup over the baseline, how the measured one stands to it, and the published time."""
+    """The published speedup over the baseline, how the measured one compares with it, and the published time."""
     parts = []
     if version.baseline and (claim := published.speedup(version.id, version.baseline, problem)):
         found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problem)[problem]
@@ -152,7 +152,7 @@ def hazards(e: Evidence, version: Version) -> Table:
 
 
 def resources(e: Evidence, version: Version) -> Table | str:
-    """What the compiler reports for every target; shapes with the same answer share a row."""
+    """Reports of the compiler for every target; shapes with equal reports share a row."""
     groups = e.record.resources.get(version.id)
     if not groups:
         return ""
