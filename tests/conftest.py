@@ -1,4 +1,4 @@
-"""What the tests run with: no more threads than workers, and little garbage collection, a fifth of a compilation.
+"""Settings of the tests: no more threads than workers, and little garbage collection, a fifth of a compilation.
 
 `--whole` runs the sweeps of tests/sampling.py in full, beside the sample that -m deep takes of them.
 """
@@ -36,7 +36,7 @@ def pytest_collection_finish() -> None:
 
 
 def events(name: str, problem: Any, blocks: int | None) -> list[dict[str, int]]:
-    """What is counted of a version's launches by the marks in its kernels."""
+    """Counts of a version's launches by the marks in its kernels."""
     from analysis.measure import static
     from kernels import VERSIONS
 

@@ -137,7 +137,7 @@ def test_the_driver_is_handed_machine_code_from_ptx_that_this_release_assembles(
 
 
 def libcuda(version: int, error: int = 0) -> Any:
-    """What ctypes loads, in place of a driver's library: one that answers `version`."""
+    """A driver's library for ctypes that answers `version`."""
 
     class Library:
         @staticmethod

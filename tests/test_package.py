@@ -54,7 +54,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def used(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a program says that imports the installed package, without a GPU and without this repository."""
+    """The output of a program that imports the installed package, without a GPU and without this repository."""
     folder = tmp_path_factory.mktemp("elsewhere")
     environment = {**os.environ, "PYTHONPATH": str(installed), "CUDA_VISIBLE_DEVICES": ""}
     environment["FUSED_PE_CACHE"] = str(folder / "cache")

@@ -1,4 +1,4 @@
-"""What a clone may be trusted with: nothing of one machine or registry in its files."""
+"""Contents of a clone: nothing of one machine or registry in its files."""
 
 import re
 import subprocess

@@ -31,7 +31,7 @@ COMMAND = [sys.executable, "-m", "analysis"]
 
 
 def words(html: str) -> str:
-    """What is read of a page about its card: no code, and nothing that is marked as the reference's."""
+    """The text of a page about its card: no code, and nothing that is marked as the reference's."""
     html = re.sub(r"<(pre|script|style)\b.*?</\1>", "", html, flags=re.DOTALL)
     html = re.sub(r"<(\w+)[^>]*class=.reference-card.*?</\1>", "", html, flags=re.DOTALL)
     read = re.findall(r"(?:alt|title|aria-label)=(?:'([^']*)'|\"([^\"]*)\")", html)

@@ -200,7 +200,7 @@ def at(card: Path) -> Evidence:
 
 
 def columns(row: dict[str, Any], table: str) -> dict[str, Any]:
-    """What a table has of a row."""
+    """The cells of a row in a table."""
     known = {column.name for column in SCHEMAS[table]}
     return {name: value for name, value in row.items() if name in known}
 

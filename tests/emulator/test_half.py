@@ -1,4 +1,4 @@
-"""What half-precision kernels on Hopper are made of: products of 16-bit tiles, copies of tensors, registers moved."""
+"""Instructions of half-precision kernels on Hopper: products of 16-bit tiles, copies of tensors, registers moved."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is asked of a card's evidence: numbers with intervals, calculated with, compared and written."""
+"""Evidence of a card: numbers with intervals, calculated with, compared and written."""
 
 import math
 from pathlib import Path

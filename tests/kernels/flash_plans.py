@@ -1,4 +1,4 @@
-"""What the tests of kernels/flash share: problems and plans of each kernel, its output, and float64 beside it."""
+"""Helpers of the tests of kernels/flash: problems and plans of each kernel, its output, and float64."""
 
 import math
 from functools import partial

@@ -44,7 +44,7 @@ OPERATORS = {
 
 
 def of_ints(function: Any, *arrays: np.ndarray) -> np.ndarray:
-    """What a kernel of one block, with a thread for each element, makes of the arrays."""
+    """The result of a kernel of one block, with a thread for each element, on the arrays."""
     names = [f"x{place}" for place in range(len(arrays))]
     buffers = {name: Buffer(x.shape, "int32", lambda x=x: x) for name, x in zip(names, arrays, strict=True)}
     kernel = Kernel(function, (INTS,) * (len(arrays) + 1))

@@ -31,7 +31,7 @@ def shared_bytes(launch: Launch) -> int:
 
 
 def bare(plan: Plan) -> list[object]:
-    """What a plan launches, but for the kernels' code."""
+    """The launches of a plan, without the kernels' code."""
     return [
         (step.kernel.name, step.kernel.signature, step.kernel.fast_math, step.grid, step.block, step.args, step.cluster)
         if isinstance(step, Launch)

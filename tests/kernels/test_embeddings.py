@@ -102,7 +102,7 @@ def test_one_key_allows_two_roundings_of_the_output() -> None:
 
 
 def loaded(load: Any, pointer: Any, values: np.ndarray) -> tuple[np.ndarray, str]:
-    """What `load` makes of `values`, 4 of them a thread, and the kernel's PTX."""
+    """The result of `load` on `values`, 4 of them a thread, and the kernel's PTX."""
 
     def unpack(table, out):
         at = uint32(uint32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) * uint32(4))

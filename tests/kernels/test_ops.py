@@ -85,7 +85,7 @@ def test_autocast_does_not_round_to_half() -> None:
 
 
 def test_calls_alike_but_for_what_may_grow_are_each_checked() -> None:
-    """What is settled is remembered without seq_k and the rows of tables."""
+    """The settled part of a call is cached without seq_k and the rows of tables."""
     q, k, v = small()
     cos = torch.rand(9, 4)
     rope_attention(q, k, v, cos=cos, sin=cos, positions=torch.arange(9))

@@ -117,7 +117,7 @@ def attend_as(given: dict[str, Any], batch: int, threads: int, **moved: Any) -> 
 
 
 def compute(given: dict[str, Any]) -> None:
-    """What a launch of the decode kernel does; its workspace is NaN afterwards."""
+    """Launch the decode kernel in the emulator; its workspace is NaN afterwards."""
     splits, heads, batch = given["grid"]
     assert heads == given["kv_heads"] * given["tiles"]
     assert (splits - 1) * given["split_keys"] < given["seq_k"] <= splits * given["split_keys"]

@@ -1,4 +1,4 @@
-"""What the ops hand to a kernel, on a card that is made up: its kernel reads and writes memory by its arguments alone.
+"""Arguments of the ops to a kernel, on a made-up card: the kernel reads and writes memory by its arguments alone.
 
 A wrong address, stride, table or number makes a wrong result, as on a card.
 """
@@ -141,7 +141,7 @@ class Card:
 
 
 def at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any = np.float32) -> torch.Tensor:
-    """What lies at an address, as a tensor that shares it."""
+    """The memory at an address, as a tensor that shares it."""
     count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     memory = (ctypes.c_byte * (count * np.dtype(dtype).itemsize)).from_address(address)
     return torch.from_numpy(np.frombuffer(memory, dtype)).as_strided(shape, strides)

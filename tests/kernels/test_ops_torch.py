@@ -196,7 +196,7 @@ def test_there_is_no_gradient_through_out() -> None:
 
 
 def test_modes_and_subclasses_see_the_op() -> None:
-    """What watches, fakes or transforms operations must find one: a bare launch would pass it by."""
+    """Modes that watch, fake or transform operations see the op: a bare launch would bypass them."""
     q, k, v = small("")
     seen: list[str] = []
 

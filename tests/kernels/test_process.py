@@ -1,4 +1,4 @@
-"""What a process brings along: its environment variables, its home, its Numba, and the cache of compiled kernels."""
+"""State of a process: its environment variables, its home, its Numba, and the cache of compiled kernels."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is refused, before it is compiled or launched: the fields of a refusal, and what each target lacks."""
+"""Refusals before compiling or launching: the fields of a refusal, and what each target lacks."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""What `warm_up` compiles: all kernels of a model's calls, few of them, in other processes."""
+"""Kernels that `warm_up` compiles: all kernels of a model's calls, few of them, in other processes."""
 
 import contextlib
 import random

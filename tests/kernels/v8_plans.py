@@ -1,4 +1,4 @@
-"""What the tests of the three V8 cores share: plans of a core in a shape or a mode of RoPE, and how they do."""
+"""Helpers of the tests of the three V8 cores: plans of a core in a shape or a mode of RoPE, and their verdicts."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -61,7 +61,7 @@ def inputs_of(problem: Problem, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def tried(plan: Plan, **options: Any) -> Iterator[tuple[Verdict, list[Finding]]]:
-    """What is said of a plan on both inputs, with warps in step and in any order; options are those of `run`."""
+    """Verdict and findings of a plan on both inputs, with warps in step and in any order; see `run` for options."""
     for kind, schedule in zip(INPUTS, ("in step", "random"), strict=True):
         case = reference_of(plan.problem, kind)
         report = run(plan, case.inputs, schedule=schedule, **options)

@@ -1,4 +1,4 @@
-"""What measuring processes do on the made-up card, which is not there. Every number is made up.
+"""Work of measuring processes on a made-up card. Every number is made up.
 
 `insert()` puts it in the place of the GPU in the process that measures; its worker processes are real.
 """

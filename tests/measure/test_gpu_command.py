@@ -1,4 +1,4 @@
-"""What stands before measuring is said without a GPU's help, and every part has its turn whatever becomes of others."""
+"""The command `gpu`: its checks before measuring need no GPU, and every part runs even if another fails."""
 
 import os
 import signal

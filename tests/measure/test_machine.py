@@ -1,4 +1,4 @@
-"""What NVML does not answer stays empty, each thing on its own; what it says of the clocks is kept."""
+"""Fields that NVML does not answer stay empty, each on its own; its clocks are kept."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ class NVMLError(Exception):
 
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What each entry of an NVML answers; one without an answer refuses."""
+    """An NVML with an answer for each entry; one without an answer refuses."""
     answers: dict[str, Any] = {
         "nvmlSystemGetDriverVersion": "580.1", "nvmlDeviceGetClockInfo": 1500, "nvmlDeviceGetMaxClockInfo": 1980,
         "nvmlDeviceGetEnforcedPowerLimit": 700_000, REASONS: 0,

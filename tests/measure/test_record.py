@@ -1,4 +1,4 @@
-"""What is recorded loads strictly and says what is wrong with it; a card has one folder, and a run one of its own."""
+"""Records load strictly, with errors that name the fault; a card has one folder, and a run one of its own."""
 
 import contextlib
 import gzip

@@ -1,4 +1,4 @@
-"""What is recorded without a GPU is what today's code gives: counts, resources, and a digest of every kernel."""
+"""Records made without a GPU equal those of today's code: counts, resources, and a digest of every kernel."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is made of hardware counters: waits."""
+"""Stall reasons from hardware counters."""
 
 import itertools
 from pathlib import Path

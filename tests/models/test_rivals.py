@@ -1,4 +1,4 @@
-"""What stands beside V8, on made-up evidence. No time here was measured."""
+"""Peers of V8, on made-up evidence. No time here was measured."""
 
 import math
 from pathlib import Path
