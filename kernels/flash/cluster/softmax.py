@@ -68,10 +68,10 @@ def rescaling(old_max, row_max):
 
 
 @cuda.jit(device=True)
-def add_weights(total, lost, correction, weights):
+def add_weights(total, lost, rescale, weights):
     """The rescaled row sum with `weights` added, and its rounding error: total + lost is the exact sum."""
-    more = cuda.fma(correction, lost, weights)
-    old = correction * total
+    more = cuda.fma(rescale, lost, weights)
+    old = rescale * total
     total = old + more
     return total, more - (total - old)
 
@@ -137,12 +137,12 @@ def sums_over_lanes(per_warp: int, tile_keys: int) -> tuple[Any, Any]:
 def softmax_of(
     shape: Any, embedding: Embedding, adapts: bool, load_scores: Any, send_row: Any, send_factors: Any
 ) -> tuple[Any, Any]:
-    """(begin, weigh): begin(rows, seq_k) sets the state before the first tile, weigh(shared, rows, tile, scope, thread,
-    start, more) is a step of the online softmax.
+    """(begin, online_softmax): device functions begin(rows, seq_k), the state before the first tile, and
+    online_softmax(shared, rows, tile, scope, thread, start, more), a step.
 
-    `weigh` sends the weights of a tile from key `start` on to all blocks, with the factors that rescale the output.
-    With the last tile it sends the inverses of the row sums, or 1 where keys are split; then the row max in base 2 and
-    the row sum are stored in `scope.totals`.
+    A step sends the weights of a tile from key `start` on to all blocks, with the factors that rescale the output. With
+    the last tile it sends the inverses of the row sums, or 1 where keys are split; then the row max in base 2 and the
+    row sum are stored in `scope.totals`.
 
     load_scores(shared, s, at, own, row, lane_id) loads a lane's scores of a row, which is row `own` of the block, to
     s[at : at + shape.keys_per_lane]. send_row(shared, s, at, row, lane_id) sends the weights of a lane. With `adapts`,
@@ -181,14 +181,14 @@ def softmax_of(
         return own, row, all_rows or (own < rows_of_block and row < queries)
 
     @cuda.jit(device=True)
-    def add_row(rows, i, correction, tile_sum):
+    def add_row(rows, i, rescale, tile_sum):
         """Add the sum of a tile to that of a row. Returns the factor that rescales the output."""
         if adapts:
-            correction *= rows[CHANGE, i]
-            rows[ROW_SUM, i], rows[ROW_LOST, i] = add_weights(rows[ROW_SUM, i], rows[ROW_LOST, i], correction, tile_sum)
+            rescale *= rows[CHANGE, i]
+            rows[ROW_SUM, i], rows[ROW_LOST, i] = add_weights(rows[ROW_SUM, i], rows[ROW_LOST, i], rescale, tile_sum)
         else:
-            rows[ROW_SUM, i] = correction * rows[ROW_SUM, i] + tile_sum
-        return correction
+            rows[ROW_SUM, i] = rescale * rows[ROW_SUM, i] + tile_sum
+        return rescale
 
     @cuda.jit(device=True)
     def finish(rows, tile, scope, thread):
@@ -204,11 +204,11 @@ def softmax_of(
                 rows[ROW_SUM, i] = inverse_of(rows[ROW_SUM, i])
 
     @cuda.jit(device=True)
-    def weigh(shared, rows, tile, scope, thread, start, more):
+    def online_softmax(shared, rows, tile, scope, thread, start, more):
         warp_id, lane_id = thread.warp_id, thread.lane_id
         s = cuda.local.array(lane_scores, float32)
         new_max = cuda.local.array(per_warp, float32)
-        correction = cuda.local.array(per_warp, float32)
+        rescale = cuda.local.array(per_warp, float32)
         # scores, masked, and their maxima over the lanes
         for i in range(per_warp):
             own, row, owned = owned_row(warp_id, i, tile.rank)
@@ -224,12 +224,12 @@ def softmax_of(
             own, row, owned = owned_row(warp_id, i, tile.rank)
             if owned:
                 new_max[i] = max(rows[ROW_MAX, i], new_max[i])
-                correction[i] = rescaling(rows[ROW_MAX, i], new_max[i])
+                rescale[i] = rescaling(rows[ROW_MAX, i], new_max[i])
                 rows[ROW_MAX, i], tile_sum = new_max[i], float32(0.0)
                 for n in range(per_lane):
                     s[per_lane * i + n] = weight_of(s[per_lane * i + n], new_max[i], rows[CEILING, i])
                     tile_sum += s[per_lane * i + n]
-                correction[i] = add_row(rows, i, correction[i], tile_sum)
+                rescale[i] = add_row(rows, i, rescale[i], tile_sum)
                 send_row(shared, s, per_lane * i, row, lane_id)
         # factors that rescale the output, to all blocks
         if not more:
@@ -237,8 +237,8 @@ def softmax_of(
         for i in range(per_warp):
             own, row, owned = owned_row(warp_id, i, tile.rank)
             if lane_id < cluster and owned:
-                send_factors(shared, rescale_at + 2 * row, lane_id, correction[i], rows[ROW_SUM, i])
+                send_factors(shared, rescale_at + 2 * row, lane_id, rescale[i], rows[ROW_SUM, i])
         if adapts and more:
             raise_ceiling(rows)
 
-    return begin, weigh
+    return begin, online_softmax

@@ -143,13 +143,13 @@ def output_by_products(shape: Shape) -> Any:
         """Rescale panel `p` of this warp's output and add weights times values."""
         top, lane_row, group = thread.top, thread.lane_row, thread.panel + p * warps_d
         if groups % warps_d == 0 or group < groups:
-            correction0 = shared[rescale_at + 2 * (top + lane_row)]
-            correction1 = shared[rescale_at + 2 * (top + lane_row + 8)]
+            rescale0 = shared[rescale_at + 2 * (top + lane_row)]
+            rescale1 = shared[rescale_at + 2 * (top + lane_row + 8)]
             for j in range(4):
-                acc[16 * p + 4 * j] *= correction0
-                acc[16 * p + 4 * j + 1] *= correction0
-                acc[16 * p + 4 * j + 2] *= correction1
-                acc[16 * p + 4 * j + 3] *= correction1
+                acc[16 * p + 4 * j] *= rescale0
+                acc[16 * p + 4 * j + 1] *= rescale0
+                acc[16 * p + 4 * j + 2] *= rescale1
+                acc[16 * p + 4 * j + 3] *= rescale1
             key = cuint(0)
             while key < keys:
                 weigh_steps(shared, acc, p, group, thread, key)

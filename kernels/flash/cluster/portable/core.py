@@ -30,7 +30,7 @@ from .shape import BLOCK, Shape
 
 
 def softmax_by_warps(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
-    """begin and weigh of `softmax_of`: a lane's keys are 32 apart, its weights take the space of its scores."""
+    """(begin, online_softmax) of `softmax_of`: a lane's keys are 32 apart, its weights take the space of its scores."""
     queries, keys, warps_k, per_lane = shape.queries, shape.keys, shape.warps_k, shape.keys_per_lane
     scores_at, stride = shape.layout["scores"], shape.stride
 

@@ -28,9 +28,9 @@ def row_functions(shape: Shape) -> tuple[Any, ...]:
 
     @cuda.jit(device=True)
     def rescale_row(i, acc, shared):
-        correction = shared[rescale_at + 2 * i]
+        rescale = shared[rescale_at + 2 * i]
         for d in range(4):
-            acc[4 * i + d] *= correction
+            acc[4 * i + d] *= rescale
 
     @cuda.jit(device=True)
     def recall_row(i, acc, results, dim):
