@@ -3,6 +3,7 @@
 import compileall
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
