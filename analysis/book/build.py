@@ -201,7 +201,7 @@ def build(gpu: str, strict: bool = False) -> Path:
 
     The book before stands until the new one is whole. Raises: BuildError, DataError, OSError.
     """
-    contents()  # first: a slip in it would show at the end
+    _ = contents(), _yaml(CONFIG), edition.edition()  # first: a slip in them would show at the end
     e = load(gpu)  # a damaged file is one message here, not the same failure in every notebook
     say(f"{e.slug}: {summary(e.record.folder)}")
     folder = BUILD / e.slug

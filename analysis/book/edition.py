@@ -47,12 +47,14 @@ class Edition:
 
 @functools.cache
 def edition(citation: Path = CITATION) -> Edition:
-    """Raises: DataError where the file lacks what every edition has."""
-    found = yaml.safe_load(citation.read_text(encoding="utf-8"))
+    """Raises: DataError where the file lacks what every edition has, or is no YAML of keys and values."""
     try:
+        found = yaml.safe_load(citation.read_text(encoding="utf-8"))
         people = [f"{one['family-names']}, {one['given-names']}" for one in found["authors"] if "name" not in one]
         title, version, date = (str(found[name]) for name in ("title", "version", "date-released"))
         url, repository, doi = (found.get(name, "") for name in ("url", "repository-code", "doi"))
         return Edition(title, version, date, tuple(people), url, repository, doi)
     except KeyError as error:
         raise DataError(f"{citation} lacks {error}") from None
+    except (TypeError, ValueError, yaml.YAMLError) as error:
+        raise DataError(f"{citation}: {' '.join(str(error).split())}") from None

@@ -21,7 +21,7 @@ def commit() -> str:
     """
     try:
         if Path(_git("rev-parse", "--show-toplevel")).samefile(ROOT):
-            changed = _git("status", "--porcelain", "--", ".", ":(exclude)data/measured")
+            changed = _git("status", "--porcelain", "--untracked-files=normal", "--", ".", ":(exclude)data/measured")
             return _git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         pass

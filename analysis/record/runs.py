@@ -54,7 +54,7 @@ def folders(card: Path, joining: Mapping[str, Any] | None = None) -> list[Path]:
             )
         _require_own(folder, said)
         known = {**said, **{name: value for name, value in known.items() if value}}
-        done = sum(bool(study["complete"]) for study in said["studies"].values())
+        done = sum(bool(study.get("complete")) for study in said["studies"].values())
         run = said.get("run") or (folder / ABOUT).read_bytes()  # those of before it was kept differ
         if run not in found or found[run][1] < done:
             found[run] = folder, done
@@ -89,6 +89,8 @@ def about(folder: Path) -> dict[str, Any]:
     Raises: DataError where it is damaged or lacks a field.
     """
     found = read_json(folder / ABOUT, ("studies", "complete"))
+    if not isinstance(found["studies"], dict) or not all(isinstance(each, dict) for each in found["studies"].values()):
+        raise DataError(f"{folder / ABOUT}: studies are to be fields by the name of a study")
     return read_json(folder / ABOUT, NEEDED) if found["studies"] else found
 
 

@@ -102,6 +102,13 @@ def test_a_slip_in_the_contents_ends_the_build_at_once_with_its_entry(
         build.build(REFERENCE)
 
 
+@pytest.mark.parametrize("content", ["title: [", "3", "title: A title", ""])
+def test_a_slip_in_what_is_cited_is_named_with_its_file(tmp_path: Path, content: str) -> None:
+    (tmp_path / "CITATION.cff").write_text(content)
+    with pytest.raises(files.DataError, match=r"CITATION\.cff"):
+        build.edition.edition(tmp_path / "CITATION.cff")
+
+
 def test_tasks_run_side_by_side_and_the_first_that_fails_says_why() -> None:
     def fails() -> None:
         raise BuildError("it cannot be")

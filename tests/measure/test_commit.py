@@ -19,7 +19,12 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith("GIT_")]:  # as in a hook
         monkeypatch.delenv(name)
     who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    for command in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "all")):
+    for command in (
+        ("init", "-q"),
+        ("config", "status.showUntrackedFiles", "no"),
+        ("add", "-A"),
+        (*who, "commit", "-qm", "all"),
+    ):
         subprocess.run(("git", *command), cwd=tmp_path, check=True)
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
     return tmp_path

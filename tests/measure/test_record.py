@@ -200,6 +200,14 @@ def test_what_a_run_lacks_is_said(tmp_path: Path, field: str) -> None:
         rows(tmp_path, "runs")
 
 
+@pytest.mark.parametrize("studies", [3, ["log"], {"log": True}])
+def test_studies_of_a_run_that_are_no_fields_are_named_with_their_file(tmp_path: Path, studies: Any) -> None:
+    path = Run.begin(tmp_path, CARD, START).folder / "run.json"
+    files.write_json(path, {"complete": True, "studies": studies})
+    with pytest.raises(DataError, match=re.escape(str(path))):
+        rows(tmp_path, "runs")
+
+
 # ---------------------------------------------------------------- which runs belong together
 
 
