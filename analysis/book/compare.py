@@ -23,6 +23,7 @@ from ..evidence import DECIDED, Estimate, Evidence
 from ..record import published
 from ..record.files import ROOT, known_gpus
 from ..record.text import span
+from ..studies import SLICES
 from ..tables.claims import LEDGER
 from ..tables.environment import named, source_of
 from ..tables.table import Table, lines, link, ratio, small, to, verdict_mark
@@ -37,7 +38,7 @@ COMPARED = (  # in words, version, baseline
     ("RoPE V8, ours: all fused, K rotated for every tile", "rope_v8", "rope_separate"),
     ("The same, over separate kernels with V8's attention", "rope_v8", "rope_separate_v8"),
 )
-LOADS = {"their shapes": "", "their load": "matched", "full card": "filled"}  # with the study of each
+LOADS = {"their SMs": SLICES, "their shapes": "", "full card": "filled"}  # with the study of each
 SIDES = {1: "faster", 0: "tie", -1: "slower"}
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 

@@ -9,4 +9,4 @@ from .steps import pipelines, steps
 from .tensor_cores import tensor_cores
 from .timeline import timeline
 from .v8_cluster import v8_idea, v8_tile
-from .waves import wave
+from .waves import wave, wave_heads, wave_sms

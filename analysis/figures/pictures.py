@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ..evidence import Evidence, Source, computed
-from ..models.waves import SEPARATE, V7, held
-from ..studies import MAIN, matched
+from ..models import waves
+from ..models.waves import LOG_BLOCKS, SEPARATE, V7
+from ..studies import AUTHORS_SMS, MAIN
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas, key
 
@@ -45,12 +46,8 @@ def sector() -> Plot:
 
 
 def blocks(e: Evidence) -> Plot | Missing:
-    """The blocks of V7 and of separate kernels at their load, wave by wave: as high as the card has places."""
-    load = matched(MAIN, e.gpu["sms"])
-    count, found = load.heads * load.seq_q, {name: held(e, name, MAIN.hdim)[MAIN.hdim] for name in (V7, SEPARATE)}
-    if not all(found.values()):
-        return Missing("make resources")
-    places = {name: int(one.value) for name, one in found.items()}
+    """The blocks of V7 and of separate kernels on the authors' card, wave by wave: as high as it has places."""
+    count, places = LOG_BLOCKS, {name: waves.places(e, name) for name in (V7, SEPARATE)}
     rows = [
         (words, wave, max(min(count - places[name] * wave, places[name]), 0), places[name])
         for words, name in (("V7", V7), ("separate kernels", SEPARATE))
@@ -69,14 +66,13 @@ def blocks(e: Evidence) -> Plot | Missing:
             axis.set_xticklabels(["first", "second", "third"][: frame["wave"].max() + 1])
             axis.set_title(words, loc="left", fontsize=9)
             axis.grid(visible=False)
-        axes[0].set_ylabel("blocks on the card")
+        axes[0].set_ylabel("blocks on their SMs")
         axes[0].set_xlabel("wave, one after the other", loc="left")
         key(figure, {"starts at once": {"color": DARK}, "has to wait": {"color": LATE}, "free place": FREE})
     return Plot(
         "blocks", figure,
-        f"The {count} blocks of attention with {load.heads} heads at head dim {MAIN.hdim}. The card has places for "
-        f"{places[V7]} blocks of V7 and {places[SEPARATE]} of the separate kernel, by their "
-        "registers.",
+        f"The {count} blocks of attention at their shapes, head dim {MAIN.hdim}. The {AUTHORS_SMS} SMs of their card "
+        f"have places for {places[V7]} blocks of V7 and {places[SEPARATE]} of the separate kernel, by their registers.",
         "Bars of blocks by wave. All of V7 run in one wave; a few of the separate kernel's are left for a second.",
         frame, computed("from the compiler's report"),
     )  # fmt: skip

@@ -1,10 +1,14 @@
 """V7 over separate kernels by the number of heads: it wins where these need a wave of blocks more than V7."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
 from ..evidence import Evidence, computed, measured
 from ..models.waves import SEPARATE, V7, held, waves
-from ..studies import AUTHORS_SMS, MAIN, matched
+from ..record.timers import timer_of
+from ..studies import MAIN, SLICE, STUDIES
 from ..tables.table import Missing
 from .style import PALETTE, Plot, canvas
 
@@ -30,7 +34,6 @@ def wave(e: Evidence) -> Plot | Missing:
     frame = pd.DataFrame(rows, columns=names).sort_values(["hdim", "heads"])
     most = frame["heads"].max() + 0.6
     v7, separate = (held(e, name, MAIN.hdim)[MAIN.hdim].value / MAIN.seq_q for name in (V7, SEPARATE))
-    theirs = {"their shapes": MAIN.heads, "their load": matched(MAIN, e.gpu["sms"]).heads}
     title = f"Up to {frame['heads'].max()} heads, V7 wins in two windows"
     with canvas(title, height=3.5) as (figure, (axis,)):
         for count in range(1, round(most / separate) + 1):
@@ -39,22 +42,74 @@ def wave(e: Evidence) -> Plot | Missing:
         for hdim, look in DIMS.items():
             mine = frame[frame["hdim"] == hdim]
             axis.plot(mine["heads"], mine["speedup"], "o-", label=f"head dim {hdim}", **look)
-        axis.axhline(1, color="black", lw=1)
-        for words, heads in theirs.items():
-            axis.axvline(heads, color="0.3", lw=1, ls=":")
-            axis.text(heads, 1.01, words, ha="center", fontsize=8.5, transform=axis.get_xaxis_transform())
+        _marked(axis, {"their shapes": MAIN.heads}, "heads of 64 queries")
         axis.set_xlim(1.5, most)
-        axis.set_xlabel("heads of 64 queries", loc="left")
-        axis.set_ylabel("speedup of V7")
         figure.legend(loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
     return Plot(
         "wave",
         figure,
         "V7 over separate kernels on the GPU alone. Shaded: separate kernels need one wave of blocks more than V7, "
-        f"computed from the registers at head dim {MAIN.hdim}. Their load: as many blocks to each of the "
-        f"{e.gpu['sms']} SMs as each of the authors' {AUTHORS_SMS} had.",
+        f"computed from the registers at head dim {MAIN.hdim}. All {e.gpu['sms']} SMs.",
         "Line of V7's speedup over separate kernels by the number of heads. It rises well above 1 in two shaded "
         "windows and lies near or below 1 elsewhere.",
         frame,
         measured(e, "waves") + computed("waves by the compiler's report"),
     )
+
+
+def wave_heads(e: Evidence) -> Plot | Missing:
+    """V7's speedup by heads in a slice of as many SMs as the authors' card has; their four heads marked."""
+    problems, timer = e.study("slices_heads").problems("rope"), f"device_warm@{SLICE}"
+    found = e.speedup(V7, SEPARATE, "slices_heads", timer, problem=problems).items()
+    rows = [(p.hdim, p.heads, ratio.value, ratio.low, ratio.high) for p, ratio in found if ratio]
+    if not rows:
+        return Missing.study("slices_heads")
+    frame = pd.DataFrame(rows, columns=["hdim", "heads", "speedup", "low", "high"]).sort_values(["hdim", "heads"])
+    with canvas(f"On {SLICE} SMs, only four heads give V7 its win", height=3.3) as (figure, (axis,)):
+        for hdim, look in DIMS.items():
+            mine = frame[frame["hdim"] == hdim]
+            axis.plot(mine["heads"], mine["speedup"], "o-", label=f"head dim {hdim}", **look)
+        _marked(axis, {"their heads": MAIN.heads}, "heads of 64 queries")
+        figure.legend(loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
+    return Plot(
+        "wave-heads",
+        figure,
+        f"V7 over separate kernels on the GPU alone, on {SLICE} SMs, as many as the authors' card has. Above the line "
+        "V7 is faster.",
+        "Line of V7's speedup by the number of heads. It peaks at four heads and lies below 1 at three and five.",
+        frame,
+        measured(e, "slices_heads"),
+    )
+
+
+def wave_sms(e: Evidence) -> Plot | Missing:
+    """V7's speedup at the documents' shape by the number of SMs of a slice; theirs and the whole card marked."""
+    whole = int(e.gpu["sms"])
+    by_sms = {timer_of(timer).sms or whole: timer for timer in STUDIES["slices_sms"].timers}
+    ratios = {sms: e.speedup(V7, SEPARATE, "slices_sms", name, problem=MAIN)[MAIN] for sms, name in by_sms.items()}
+    rows = [(sms, ratio.value, ratio.low, ratio.high) for sms, ratio in sorted(ratios.items()) if ratio]
+    if not rows:
+        return Missing.study("slices_sms")
+    frame = pd.DataFrame(rows, columns=["sms", "speedup", "low", "high"])
+    with canvas("Of all slices, theirs favors V7 most", height=3.0) as (figure, (axis,)):
+        axis.plot(frame["sms"], frame["speedup"], "o-", **DIMS[MAIN.hdim])
+        _marked(axis, {"their card": SLICE, "this card": whole}, "SMs")
+    return Plot(
+        "wave-sms",
+        figure,
+        f"V7 over separate kernels at their shape, head dim {MAIN.hdim}, on the GPU alone, by the number of SMs of the "
+        "slice.",
+        "Line of V7's speedup by SMs. It peaks at 48 and ends well below 1 on the whole card.",
+        frame,
+        measured(e, "slices_sms"),
+    )
+
+
+def _marked(axis: Any, places: Mapping[str, int], words: str) -> None:
+    """The line at 1, dotted lines at places with their words above, and the names of the axes."""
+    axis.axhline(1, color="black", lw=1)
+    for word, place in places.items():
+        axis.axvline(place, color="0.3", lw=1, ls=":")
+        axis.text(place, 1.01, word, ha="center", fontsize=8.5, transform=axis.get_xaxis_transform())
+    axis.set_xlabel(words, loc="left")
+    axis.set_ylabel("speedup of V7")

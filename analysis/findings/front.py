@@ -6,14 +6,15 @@ from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS, NOT_SUPPORTED
 from ..evidence import Estimate, Estimates, Evidence
 from ..models.rivals import HYBRID
-from ..models.waves import SEPARATE, V7, occupied, windows
-from ..studies import MAIN
-from . import Says, checks, exact, faster, finding, not_faster, numbers, of_values, slower, ties, times
+from ..models.waves import LOG_BLOCKS, SEPARATE, V7, places
+from ..studies import MAIN, SLICES, THEIR_SMS
+from . import Says, checks, exact, faster, finding, not_faster, numbers, of_values, printed, slower, ties, times
 from .fuse import rule
 from .loads import DIMS, FLOAT4, SCALAR, V5, own
 from .rope import V1C
 from .v8 import ROTATED, over
 from .validation import LOG, ONLINE, by_their_test, share
+from .wave import by_heads
 
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
@@ -21,22 +22,23 @@ SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 @finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where separate kernels load four floats
 too, the fused V5 takes {v5:slower} longer. By the authors' own times it takes {own:slower} longer.""")
 def loads(e: Evidence) -> Says:
-    v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study="matched", hdim=(512, 2048))
+    v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study=SLICES, hdim=(512, 2048))
     theirs = own(V5, FLOAT4)
     return numbers(v5=v5.at(MAIN.hdim), own=theirs.at(MAIN.hdim)), checks(
         not_faster(v5), slower(v5.at(MAIN.hdim)), faster(scalar), slower(theirs.at(2048, 4096))
     )
 
 
-@finding("front-wave", """**[V7 wins by a wave.](wave.html)** At the published shapes it loses on the GPU alone. Where
-its blocks need one round (*wave*) fewer, it is up to {v7:.1} as fast.""")
+@finding("front-wave", """**[V7 won by a wave.](wave.html)** On as many SMs as the authors' card has, it is {v7:.1} as
+fast, about what they print. With one head more or less it loses there: it wins by one round of blocks (*wave*) fewer.
+On the whole card it loses.""")
 def wave(e: Evidence) -> Says:
-    v7, (_, won, level) = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL), windows(e)
-    return numbers(v7=times(won.fastest)), checks(
-        faster(v7), faster(won), slower(level.slowest), level.fastest < won.slowest,
-        slower(e.speedup(V7, over=SEPARATE, hdim=SMALL)),
-        occupied(e, V7, "matched", SMALL) < 1, occupied(e, SEPARATE, "matched", SMALL) > 1,
-    )  # fmt: skip
+    v7 = e.under(THEIR_SMS).speedup(V7, over=SEPARATE, hdim=SMALL)
+    said = of_values(v7.at(MAIN.hdim).within(0.1, printed(V7, hdim=(MAIN.hdim,))))
+    fits = places(e, V7) >= LOG_BLOCKS > places(e, SEPARATE)
+    return numbers(v7=times(v7.at(MAIN.hdim))), checks(
+        faster(v7), said, slower(by_heads(e).at(3, 5)), fits, slower(e.speedup(V7, over=SEPARATE, hdim=SMALL))
+    )
 
 
 @finding("front-v8", """**[RoPE can be fused.](v8.html)** Our V8 does it. With RoPE moved to separate kernels the
@@ -86,4 +88,4 @@ def sure(e: Evidence) -> Says:
         return Estimates({MAIN: Estimate.count(max(bar.high / bar.value - 1 for bar in bars), bars)}, "%")
 
     clock, alone = known("launched"), known("device_warm", over(e, SEPARATE_V8, MAIN)[MAIN])
-    return numbers(clock=clock, alone=alone), checks(alone < 0.03, clock < 0.1)
+    return numbers(clock=clock, alone=alone), checks(alone < clock, clock < 0.1)

@@ -5,7 +5,7 @@ from typing import Any
 from ..claims.measures import BUSY, DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured, said, stated
 from ..studies import MAIN
-from . import Says, checks, exact, faster, finding, not_faster, not_slower, numbers, slower, times
+from . import Says, checks, exact, faster, finding, not_faster, not_slower, numbers, of_values, slower, times
 
 SMALL, BOTH = (128, 512, 2048), (512, 2048)  # head dims with four heads of 64 tokens; those of all families
 V7, SEPARATE, ONLINE = "rope_v7", "rope_separate", "attention_online_fixed"
@@ -21,8 +21,8 @@ COMPARED = (  # a version, what it is compared with, and how it does in Python a
 
 @finding("question-rules", """**No: both hybrids fuse Q, of the outer loop, and at *their shapes* only the sinusoidal
 one wins.** It is {sinusoidal:.1} as fast as separate kernels, where the RoPE hybrid takes {rope:slower} longer. V8
-fuses RoPE, which depends on the values, and is {v8:.1} as fast as separate kernels with its attention when all dims are
-rotated.""")
+fuses RoPE, which depends on the values, and is {v8:.1} as fast as separate kernels with its attention when all dims
+are rotated.""")
 def rules(e: Evidence) -> Says:
     sinusoidal = e.speedup("sinusoidal_hybrid_v1", over=FLOAT4, hdim=BOTH)
     rope = e.speedup(V7, over=SEPARATE, hdim=BOTH, rotary="partial")
@@ -32,8 +32,8 @@ def rules(e: Evidence) -> Says:
     ), checks(faster(sinusoidal), slower(rope), faster(v8))
 
 
-@finding("question-rotation", """**Mostly not.** V1 loses by its table loads: without them, every rotation kept, it is
-no slower than separate kernels. Leaving out the rotation of K closes {v3} of V3's gap to these. It closes {v2} of V2's,
+@finding("question-rotation", """**In part.** V1 loses by its table loads: without them, every rotation kept, it is no
+slower than separate kernels. Leaving out the rotation of K closes {v3} of V3's gap to these. It closes {v2} of V2's,
 but then V2 computes no angles either. V6 loses more by threads that have no key: with all at the scores it closes
 {threads}, and without rotating K {rotation}.""")
 def rotation(e: Evidence) -> Says:
@@ -45,7 +45,7 @@ def rotation(e: Evidence) -> Says:
     threads, v6 = (closed("rope_v6b", name, "partial") for name in ("all_threads", "no_rotation"))
     shown = {"v2": v2, "v3": v3, "threads": threads, "rotation": v6}
     return numbers(**{name: share.at(MAIN.hdim) for name, share in shown.items()}), checks(
-        not_slower(tables), v3 < 0.5, v2 > 0.5, threads > v6
+        not_slower(tables), v3 > 0.4, v3 < 0.6, of_values(v2 > v3), threads > v6
     )
 
 
@@ -62,8 +62,8 @@ def bound(e: Evidence) -> Says:
 
 
 @finding("question-bound-loaded", """At *their load* the busiest of these units comes to {busiest:.0} % of its peak,
-just below what this book calls bound. The summary divides its rate by the peak of another card. Of the peak of
-the authors' card it is {own:.0} %.""")
+just below what this book calls bound. The summary divides its rate by the peak of another card. Of the peak of the
+authors' card it is {own:.0} %.""")
 def bound_loaded(e: Evidence) -> Says:
     busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
     own, other = (100 * said("N235") / said(peak) for peak in ("N296", "N236"))
@@ -72,8 +72,8 @@ def bound_loaded(e: Evidence) -> Says:
     )
 
 
-@finding("question-cliff", """**No: their shapes leave {blocks} blocks for {sms} SMs.** From head dim 4096 to 8192
-the corrected online kernel falls to {fall} of its rate. With equally many queries at both it falls to {held}. With warm
+@finding("question-cliff", """**No: their shapes leave {blocks} blocks for {sms} SMs.** From head dim 4096 to 8192 the
+corrected online kernel falls to {fall} of its rate. With equally many queries at both it falls to {held}. With warm
 caches DRAM is almost idle.""")
 def cliff(e: Evidence) -> Says:
     def kept(study: str) -> Estimates:
@@ -98,8 +98,8 @@ def which(e: Evidence) -> Says:
     )
 
 
-@finding("question-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the card's counters
-for {near} of {all} versions.""")
+@finding("question-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the card's
+counters for {near} of {all} versions.""")
 def counts(e: Evidence) -> Says:
     names = [name for family in ("attention", "sinusoidal", "rope") for name in e.study().versions(family)]
     ratios = [
@@ -115,8 +115,8 @@ def counts(e: Evidence) -> Says:
     return numbers(**{name: Estimate.count(n, both) for name, n in shown.items()}), checks(near > 0.9 * len(known))
 
 
-@finding("language-alike", """**Little: in C++ the same versions win and lose.** The sinusoidal hybrid, for example, is
-{python:.1} as fast as separate kernels in Python and {cpp:.1} as fast in C++. The page of each version shows its
+@finding("language-alike", """**Little: in C++ the same versions win and lose.** The sinusoidal hybrid, for example,
+is {python:.1} as fast as separate kernels in Python and {cpp:.1} as fast in C++. The page of each version shows its
 control, and says why it differs where it does.""")
 def most_alike(e: Evidence) -> Says:
     def gain(one: str, other: str, made: str = "") -> Estimates:

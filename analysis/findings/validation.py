@@ -11,7 +11,7 @@ from ..evidence import Estimate, Estimates, Evidence, NotMeasured, said, stated
 from ..record import published
 from ..record.files import THEIR_TEST, read_records
 from ..studies import MAIN
-from . import Says, checks, exact, finding, not_slower, numbers, of_values
+from . import Says, checks, exact, finding, not_faster, numbers, of_values
 
 ONLINE, FIXED, V7 = "attention_online", "attention_online_fixed", "rope_v7"
 BASELINE, TILED = "attention_baseline", "attention_register_tiling"
@@ -37,16 +37,16 @@ def in_log(version: str) -> Estimates:
     return stated(LOG[: len(LOGGED[version])], *LOGGED[version])
 
 
-@finding("checks-nan", """The documents' recommended attention kernel returns {nan} NaN. With its reductions corrected,
-it returns none.""")
+@finding("checks-nan", """The documents' recommended attention kernel returns {nan} NaN. With its reductions
+corrected, it returns none.""")
 def nan(e: Evidence) -> Says:
     nan, fixed = e.nan_share(ONLINE, hdim=LOG), e.nan_share(FIXED, hdim=LOG)
     return numbers(nan=nan.at(HDIM)), checks(nan > 0.5, fixed <= 0)
 
 
-@finding("checks-test", """At head dims 512 and 2048 the test fails this kernel, for {seen:.1} of its outputs, which are
-about twice what they should be. It counts none of the NaN. At 4096 and 8192, where one warp holds all keys, {blind:.1}
-are NaN, and the kernel passes.""")
+@finding("checks-test", """At head dims 512 and 2048 the test fails this kernel, for {seen:.1} of its outputs, which
+are about twice what they should be. It counts none of the NaN. At 4096 and 8192, where one warp holds all keys,
+{blind:.1} are NaN, and the kernel passes.""")
 def by_their_test(e: Evidence) -> Says:
     seen, ratio = share(ONLINE, "counted"), of_test(ONLINE, "ratio", SEVERAL)
     nan, keys = share(ONLINE, "nan"), e.size(ONLINE, "seq_k", hdim=LOG)
@@ -56,8 +56,8 @@ def by_their_test(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("checks-log", """So it was in the authors' own run, whose log counts {logged:,} wrong elements at head dim 2048
-and says "TEST FAILED". Their summary, which prints the times of that run, says "All tests passing".""")
+@finding("checks-log", """So it was in the authors' own run, whose log counts {logged:,} wrong elements at head dim
+2048 and says "TEST FAILED". Their summary, which prints the times of that run, says "All tests passing".""")
 def by_their_log(e: Evidence) -> Says:
     rows, counted = published.by_id(), of_test(ONLINE, "counted", SEVERAL)
     logged = in_log(ONLINE)
@@ -70,8 +70,8 @@ def by_their_log(e: Evidence) -> Says:
 
 
 @finding("checks-sure", """No document prints this test; it is that of their programs. How sure is it? For another
-kernel, register tiling, a log has the counts at four head dims, and on inputs drawn as theirs we get the same, but for
-{off} element.""")
+kernel, register tiling, a log has the counts at four head dims, and on inputs drawn as theirs we get the same, but
+for {off} element.""")
 def as_theirs(e: Evidence) -> Says:
     ours, logged = of_test(TILED, "counted"), in_log(TILED)
     off = sum(abs(ours[key].value - logged[key].value) for key in LOG)
@@ -80,8 +80,8 @@ def as_theirs(e: Evidence) -> Says:
     )
 
 
-@finding("checks-baseline", """The test is not useless. The documents' baseline kernel has the same bug and no NaN, and
-there it counts {wrong} of the outputs at head dim 2048. The log of that run has about as many.""")
+@finding("checks-baseline", """The test is not useless. The documents' baseline kernel has the same bug and no NaN,
+and there it counts {wrong} of the outputs at head dim 2048. The log of that run has about as many.""")
 def of_baseline(e: Evidence) -> Says:
     wrong, logged = share(BASELINE, "counted"), in_log(BASELINE)
     return numbers(wrong=wrong.at(HDIM)), checks(
@@ -91,19 +91,18 @@ def of_baseline(e: Evidence) -> Says:
     )
 
 
-@finding("checks-cost", """With correct reductions the kernel takes only {cost:faster} longer. A later run of the
-authors, in no document, has them, and takes about as long too. So the published times are usable, and this book keeps
-them.""")
+@finding("checks-cost", """Correct reductions cost nothing: without them the kernel even takes {cost:slower} longer. A
+later run of the authors, in no document, has them, and takes about as long too. So the published times are usable,
+and this book keeps them.""")
 def cost(e: Evidence) -> Says:
     gain, later = e.speedup(ONLINE, over=FIXED, hdim=LOG), stated(LOG, *LATER)
     return numbers(cost=gain.at(HDIM)), checks(
-        gain < 1.1, of_values(not_slower(gain)), later.within(0.05, stated(LOG, *PRINTED))
+        of_values(not_faster(gain)), gain > 0.9, later.within(0.05, stated(LOG, *PRINTED))
     )
 
 
 @finding("checks-rotation", """The write-up names a tolerance. Its programs allow a thousand times that: {allowed}.
-Leave every rotation out of V7, and its result moves by {moved:.2}, so the test would pass a RoPE kernel without
-RoPE.""")
+Leave every rotation out of V7, and its result moves by {moved:.2}, so the test would pass a RoPE kernel without RoPE.""")
 def rotation(e: Evidence) -> Says:
     moved, told = forgotten_rope((512, HDIM), "uniform"), said("N395").value
     return numbers(moved=moved.at(HDIM), allowed=ALLOWED), checks(
@@ -111,8 +110,7 @@ def rotation(e: Evidence) -> Says:
     )
 
 
-@finding("checks-barely", """Only at head dim 128 would the test have noticed, barely: there it moves by
-{moved:.2}.""")
+@finding("checks-barely", "Only at head dim 128 would the test have noticed, barely: there it moves by {moved:.2}.")
 def barely(e: Evidence) -> Says:
     moved = forgotten_rope((128,), "uniform")
     return numbers(moved=moved), checks(moved > ALLOWED, moved < 1.5 * ALLOWED)
@@ -125,14 +123,13 @@ def sharp(e: Evidence) -> Says:
     return numbers(moved=moved.at(HDIM)), checks(moved > ALLOWED, off < 1e-5 * moved)
 
 
-@finding("checks-race", """In {few} checks at *their shapes* the race never shows. On a *full card* it shows in {wrong}
-of {full}, and then the result is garbage.""")
+@finding("checks-race", """It need not show: in {few} checks at *their shapes* and {full} on a *full card* it never
+does.""")
 def race(e: Evidence) -> Says:
     (few, hidden), (full, shown) = (raced(e, study) for study in ("log", "filled"))
     at, on = (e.study(study).source("checks") for study in ("log", "filled"))
-    return numbers(**exact(at, few=few), **exact(on, wrong=len(shown), full=full)), checks(
-        not hidden, bool(shown), all(row["max_abs_err"] > 100 * row["allowed_abs_err"] for row in shown)
-    )
+    given = {**exact(at, few=few), **exact(on, full=full)}
+    return numbers(**given), checks(not hidden, not shown, few > 0, full > 0)
 
 
 def raced(e: Evidence, study: str) -> tuple[int, list[dict[str, Any]]]:

@@ -1,66 +1,124 @@
 """Add a head, and the winner changes: RoPE's V7."""
 
-from ..evidence import Evidence
-from ..models import waves
-from ..models.waves import SEPARATE, V7, held, occupied, step_up, windows
-from ..studies import AUTHORS_SMS, MAIN, matched
-from . import Says, across, checks, faster, finding, not_faster, not_slower, numbers, of_values, printed, slower, times
+from dataclasses import replace
+
+from ..evidence import Estimate, Estimates, Evidence
+from ..models.waves import LOG_BLOCKS, SEPARATE, V7, compiled, occupied, places, released, windows
+from ..record import published
+from ..studies import AUTHORS_SMS, AUTHORS_TARGET, MAIN, SLICE, SLICES, STUDIES, THEIR_CLOCK, THEIR_SMS
+from . import Says, across, checks, exact, faster, finding, not_slower, numbers, of_values, printed, slower, times
 
 HDIM, SMALL = MAIN.hdim, (128, 512, 2048)  # of this page; those with four heads of 64 tokens
 PLAIN = "attention_online_fixed"
+ALONE = f"device_warm@{SLICE}"
 
 
-@finding("wave-shapes", "At *their shapes* V7 loses: separate kernels take {separate:.0}, and V7 takes {v7:.0}.")
+def by_heads(e: Evidence, hdim: int = HDIM) -> Estimates:
+    """V7 over separate kernels on their SMs, the GPU alone, by the number of heads."""
+    problems = [each for each in e.study("slices_heads").problems("rope") if each.hdim == hdim]
+    found = e.speedup(V7, SEPARATE, "slices_heads", ALONE, problem=problems)
+    return Estimates({problem.heads: each for problem, each in sorted(found.items(), key=lambda at: at[0].heads)}, "×")
+
+
+def published_us(version: str) -> Estimates:
+    """The microseconds that the write-up prints for a version at the shape of this page."""
+    said = published.published(version, MAIN)
+    return Estimates({HDIM: Estimate.exact(1e3 * said.value, "published.csv")} if said else {}, "µs")
+
+
+@finding("wave-shapes", """On the whole card V7 loses, the GPU alone: separate kernels take {separate:.0}, and V7
+takes {v7:.0}.""")
 def shapes(e: Evidence) -> Says:
     v7 = e.speedup(V7, over=SEPARATE, hdim=HDIM)
     taken = {"separate": e.time(SEPARATE, problem=MAIN), "v7": e.time(V7, problem=MAIN)}
-    return numbers(**taken), checks(slower(e.speedup(V7, over=SEPARATE)), slower(v7))
+    return numbers(**taken), checks(slower(e.speedup(V7, over=SEPARATE, hdim=SMALL)), slower(v7))
 
 
-@finding("wave-load", "At *their load* V7 is {v7:.1} as fast as separate kernels, about what the write-up prints.")
-def load(e: Evidence) -> Says:
-    v7 = e.speedup(V7, over=SEPARATE, study="matched", hdim=SMALL)
-    return numbers(v7=times(v7.at(HDIM))), checks(
-        faster(v7), of_values(v7.at(HDIM).within(0.1, printed(V7, hdim=(HDIM,))))
+@finding("wave-slice", """On *their SMs* V7 is {alone} as fast as separate kernels by the GPU alone. By their clock it
+is {clock} as fast.""")
+def on_slice(e: Evidence) -> Says:
+    alone, clock = (e.under(name).speedup(V7, over=SEPARATE, hdim=SMALL) for name in (THEIR_SMS, THEIR_CLOCK))
+    said = printed(V7, hdim=(HDIM,))
+    near = [of_values(each.at(HDIM).within(0.1, said)) for each in (alone, clock)]
+    return numbers(alone=times(alone.at(HDIM)), clock=times(clock.at(HDIM))), checks(faster(alone), faster(clock), *near)
+
+
+@finding("wave-times", """The times are nearly theirs, too. By their clock V7 takes {v7:.0} there, where the write-up
+prints {said:.0}. Separate kernels take {separate:.0}, where it prints {other:.0}.""")
+def on_their_clock(e: Evidence) -> Says:
+    own = e.under(THEIR_CLOCK)
+    v7, separate = own.time(V7, hdim=HDIM), own.time(SEPARATE, hdim=HDIM)
+    said, other = (published_us(name) for name in (V7, SEPARATE))
+    return numbers(v7=v7, separate=separate, said=said, other=other), checks(
+        of_values(v7.within(0.1, said)), of_values(separate.within(0.1, other))
     )
 
 
-@finding("wave-window", """We tried up to {most} heads. V7 wins clearly with {first}. It does so again with {second}.
-With the others it loses, is level, or leads by {level:faster} at most.""")
+@finding("wave-heads", """With one head fewer V7 takes {fewer:slower} longer than separate kernels. With one head more
+it takes {more:slower} longer. Of 1 to {most} heads, four favor it most.""")
+def heads(e: Evidence) -> Says:
+    gain, small = by_heads(e), by_heads(e, 512)
+    others = gain.at(*(count for count in gain if count != MAIN.heads))
+    rows = [each for at in (gain, small) for each in (slower(at.at(3, 5)), faster(at.at(4)))]
+    most = max(gain, default=0)
+    return numbers(fewer=gain.at(3), more=gain.at(5), **exact("timings of slices_heads", most=most)), checks(
+        *rows, gain.at(MAIN.heads) > others
+    )
+
+
+@finding("wave-fit", """A thread of V7 needs fewer registers than a thread of the separate attention kernel, so an SM
+of their card holds more of its blocks. Its {sms} SMs hold {v7:.0} of V7 at once, and {separate:.0} of the other
+kernel. *Their shapes* have {log:.0} blocks, between the two.""")
+def fit(e: Evidence) -> Says:
+    own, others = (compiled(e, name, "registers", AUTHORS_TARGET) for name in (V7, SEPARATE))
+    fits, rest = ([places(e, name, hdim) for hdim in SMALL] for name in (V7, SEPARATE))
+    given = {"sms": AUTHORS_SMS, "v7": places(e, V7), "separate": places(e, SEPARATE), "log": LOG_BLOCKS}
+    return exact("resources", **given), checks(own < others, min(fits) >= LOG_BLOCKS > max(rest))
+
+
+@finding("wave-step", """The fourth head sends separate kernels into a second wave: they take {separate:.1} as long as
+with three. V7 stays in its first wave and takes {v7:faster} longer.""")
+def step(e: Evidence) -> Says:
+    three, four = (replace(MAIN, heads=count, kv_heads=count) for count in (3, 4))
+
+    def grown(name: str) -> Estimates:
+        taken = e.time(name, "slices_heads", ALONE, problem=(three, four))
+        return Estimates({HDIM: taken[four] / taken[three]}, "×")
+
+    separate, v7 = grown(SEPARATE), grown(V7)
+    fits = 3 * MAIN.seq_q <= places(e, SEPARATE) < LOG_BLOCKS <= places(e, V7)
+    return numbers(separate=times(separate), v7=v7), checks(faster(separate), separate > v7, fits)
+
+
+@finding("wave-blocks", """We let an SM hold five blocks at most, and changed nothing else: V7 takes {five:slower}
+longer. With six it is {six:.1} as fast.""")
+def blocks(e: Evidence) -> Says:
+    five, six = (e.speedup(V7, SEPARATE, "slices_blocks", f"{ALONE}/{most}", problem=MAIN) for most in (5, 6))
+    return numbers(five=five, six=times(six)), checks(slower(five), faster(six))
+
+
+@finding("wave-sms", "We cut {slices:.0} slices, of 8 to {most:.0} SMs. None favors V7 as much as the one of {sms:.0}.")
+def sms(e: Evidence) -> Says:
+    timers = [timer for timer in STUDIES["slices_sms"].timers if "@" in timer]
+    gain = {timer: e.speedup(V7, SEPARATE, "slices_sms", timer, problem=MAIN)[MAIN] for timer in timers}
+    theirs = Estimates({ALONE: gain.pop(ALONE)}, "×")
+    count = {"slices": len(timers), "most": int(timers[-1].partition("@")[2]), "sms": SLICE}
+    return exact("timings of slices_sms", **count), checks(theirs > Estimates(gain, "×"))
+
+
+@finding("wave-window", """On the whole card we tried up to {most} heads. V7 wins clearly with {first}. It does so
+again with {second}. With the others it loses, is level, or leads by {level:faster} at most.""")
 def window(e: Evidence) -> Says:
     heads, won, level = windows(e)
     first, second = heads.split(" and ")
     most = max(problem.heads for problem in e.study("waves").problems("rope"))
     return numbers(most=most, first=first, second=second, level=level.fastest), checks(
-        faster(won), slower(level.slowest), won.slowest > level.fastest
-    )
-
-
-@finding("wave-fit", """A thread of V7 needs fewer registers than a thread of the separate attention kernel, so more of
-its blocks fit: {v7:.0f} on the whole card, against {separate:.0f}. *Their load* is {load:.0f} blocks, between the
-two.""")
-def fit(e: Evidence) -> Says:
-    own, others = (e.resource(name, "registers", hdim=HDIM)[HDIM].value for name in (V7, SEPARATE))
-    v7, separate = (held(e, name, HDIM)[HDIM].value for name in (V7, SEPARATE))
-    load = e.blocks(V7, study="matched", hdim=HDIM)
-    return numbers(v7=v7, separate=separate, load=load[HDIM].value), checks(
-        occupied(e, V7, "matched", SMALL) < 1, occupied(e, SEPARATE, "matched", SMALL) > 1, bool(own < others)
-    )
-
-
-@finding("wave-step", """With one head fewer, all blocks of both kernels fit. The last head sends separate kernels into
-a second wave: they take {separate:.1} as long as without it. V7 stays in its first wave and takes {v7:faster}
-longer.""")
-def step(e: Evidence) -> Says:
-    separate, v7 = step_up(e, SEPARATE, SEPARATE), step_up(e, V7, SEPARATE)
-    last = held(e, SEPARATE, HDIM)[HDIM].value // MAIN.seq_q  # number of heads that fits
-    return numbers(separate=times(separate.at(HDIM)), v7=v7.at(HDIM)), checks(
-        faster(separate), separate > v7, bool(matched(MAIN, e.gpu["sms"]).heads == last + 1)
+        faster(won), slower(level.slowest), of_values(won.slowest > level.fastest)
     )
 
 
 @finding("wave-test", """We took the test out of a copy of V7 in CUDA C++, and nothing else. The copy is {gain:.1} as
-fast, and beats separate kernels even at *their shapes*, where nothing waits for a second wave.""")
+fast on the whole card, and beats separate kernels even there, where nothing waits for a second wave.""")
 def test(e: Evidence) -> Says:
     gain, over = (
         e.speedup("control_rope_v7_no_break", over=other, study="ablation")
@@ -71,20 +129,32 @@ def test(e: Evidence) -> Says:
     )
 
 
-@finding("wave-alone", "Even if separate kernels rotated in no time, V7 would be {alone:.1} as fast at *their load*.")
+@finding("wave-alone", "Even if separate kernels rotated in no time, V7 would be {alone:.1} as fast on *their SMs*.")
 def alone(e: Evidence) -> Says:
-    alone = across(e, V7, PLAIN, study="matched", hdim=(512, 2048))
+    alone = across(e, V7, PLAIN, study=SLICES, hdim=(512, 2048))
     memory = e.speedup(V7, over=f"{V7}_global_query")  # the saved buffer gains little, as the chapter says
     return numbers(alone=times(alone.at(HDIM))), checks(faster(alone), not_slower(memory), memory < 1.1)
 
 
-@finding("wave-theirs", """In our build for that card {all} blocks of either kernel fit at once, and the shape has
-{log}. If theirs was alike, both needed a second wave, and something else made V7 win. Their clock also counts a wait
-that V7 saves, but on our card that is too short to make V7 win.""")
-def theirs(e: Evidence) -> Says:
-    v7, separate = (waves.compiled(e, name, "blocks_per_sm", waves.AUTHORS_TARGET) for name in (V7, SEPARATE))
-    clock = e.speedup(V7, over=SEPARATE, timer="launched")
-    return numbers(all=v7 * AUTHORS_SMS, log=waves.LOG_BLOCKS), checks(
-        v7 == separate, waves.as_many_there(e), AUTHORS_SMS * v7 < waves.LOG_BLOCKS,
-        of_values(not_faster(clock.at(HDIM))),
+@finding("wave-releases", """We built both kernels with {count:.0} releases of CUDA, 11.8 to 13.5, in CUDA C++ and as
+nvcc does by default. Each gives V7 {v7:.0} registers on their card, and the other kernel {separate:.0}.""")
+def releases(e: Evidence) -> Says:
+    found = {name: released(f"control_{name}", target=AUTHORS_TARGET, build="default") for name in (V7, SEPARATE)}
+    v7, separate = (found[name]["registers"].astype(int) for name in (V7, SEPARATE))
+    blocks = [found[name]["blocks_per_sm"].astype(int) for name in (V7, SEPARATE)]
+    given = {"count": found[V7]["release"].nunique(), "v7": v7.iloc[0], "separate": separate.iloc[0]}
+    fits = [AUTHORS_SMS * each for each in blocks]
+    return exact("releases", **given), checks(
+        v7.nunique() == separate.nunique() == 1, bool(fits[0].min() >= LOG_BLOCKS > fits[1].max())
+    )
+
+
+@finding("wave-relocatable", """One build would not fit: relocatable code (`-rdc=true`) of CUDA 13, where an SM holds
+{blocks:.0} blocks of V7.""")
+def relocatable(e: Evidence) -> Says:
+    rows = released(f"control_{V7}", target=AUTHORS_TARGET, build="rdc")
+    late = rows["release"].str.startswith("13.")
+    old, new = (AUTHORS_SMS * rows.loc[which, "blocks_per_sm"].astype(int) for which in (~late, late))
+    return exact("releases", blocks=int(new.max() / AUTHORS_SMS)), checks(
+        bool(old.min() >= LOG_BLOCKS > new.max()), len(old) > 0
     )

@@ -9,14 +9,14 @@ import pandas as pd
 
 from kernels import Problem
 
-from ..evidence import Estimate, Estimates, Evidence, NotMeasured
+from ..evidence import Estimates, Evidence, NotMeasured
 from ..evidence.current import outdated
 from ..record.files import RELEASES, read_table
 from ..record.text import NOTHING
-from ..studies import AUTHORS_SMS, MAIN
+from ..studies import AUTHORS_SMS, AUTHORS_TARGET, MAIN
 
 V7, SEPARATE = "rope_v7", "rope_separate"
-AUTHORS_TARGET, LOG_BLOCKS = "sm_89", 256  # of the RTX 4000 Ada; of attention, 4 heads of 64 queries
+LOG_BLOCKS = 256  # of attention, 4 heads of 64 queries
 
 
 class Card(NamedTuple):
@@ -109,22 +109,6 @@ def runs_of(chosen: set[int], among: Iterable[int]) -> str:
     return " and ".join(f"{each[0]} to {each[-1]}" if len(each) > 1 else f"{each[0]}" for each in runs) or NOTHING
 
 
-def step_up(e: Evidence, version: str, beyond: str) -> Estimates:
-    """By head dim, how many times as long a version takes with the first number of heads at which the blocks of
-    `beyond` no longer fit the card at once, as with the last at which they do. Raises: NotMeasured."""
-    found: dict[int, Estimate] = {}
-    problems = sorted(e.study("waves").problems("rope"), key=lambda problem: (problem.hdim, problem.heads))
-    for last, first in itertools.pairwise(problems):
-        if last.hdim == first.hdim and waves(e, beyond, last) == 1 < waves(e, beyond, first):
-            taken = e.time(version, study="waves", problem=(last, first))
-            found[last.hdim] = taken[first] / taken[last]
-    return Estimates(found, "×")
-
-
-def as_many_there(e: Evidence) -> bool:
-    """Whether V7 and separate kernels need as many waves on the authors' card, in our build for it."""
-
-    def there(version: str, hdim: int) -> int:
-        return math.ceil(LOG_BLOCKS / (AUTHORS_SMS * compiled(e, version, "blocks_per_sm", AUTHORS_TARGET, hdim)))
-
-    return all(there(V7, hdim) == there(SEPARATE, hdim) for hdim in (128, 512, 2048))
+def places(e: Evidence, version: str, hdim: int = MAIN.hdim) -> int:
+    """The number of blocks of a version's attention that fit the authors' card at once. Raises: NotMeasured."""
+    return AUTHORS_SMS * compiled(e, version, "blocks_per_sm", AUTHORS_TARGET, hdim)

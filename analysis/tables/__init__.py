@@ -3,6 +3,7 @@
 from .claims import answers, flipped, in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
 from .environment import coverage, machines, runs
+from .printed import printed
 from .steps import steps
 from .versions import overview
 from .waves import shapes

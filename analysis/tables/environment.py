@@ -28,7 +28,7 @@ OF_RUN = {  # columns of a run, with their words
 
 
 def source_of(cards: Sequence[Evidence]) -> Source:
-    return sum((measured(e, "log", "fp16", "matched", "filled") for e in cards if e.study("log")), Source())
+    return sum((measured(e, "log", "fp16", "slices", "filled") for e in cards if e.study("log")), Source())
 
 
 def named(cards: Sequence[Evidence]) -> list[str]:

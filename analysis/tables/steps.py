@@ -10,7 +10,7 @@ from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
 from ..models.rivals import flops_left
 from ..record import published
 from ..record.text import NOTHING, factor, gained
-from ..studies import MAIN, PHASES
+from ..studies import MAIN, PHASES, SLICES, THEIR_SMS
 from .table import Table, lines, link, mark, short, small, status, why_none
 
 RIGHT = "right"
@@ -25,15 +25,9 @@ def ladder(family: str) -> list[Version]:
     return [version for version in found if version.id not in replaced]
 
 
-def problem_of(e: Evidence, name: str, study: str = "") -> Problem | None:
-    """The documents' shape of a version whose time is shown, or with `study` "matched" the same at their load."""
-    family = VERSIONS[name].family
-    own = study_of(e, name).shapes(name, refused=True).get(SHOWN.get(family, MAIN.hdim))
-    if not study or own is None:
-        return own
-    shape = (own.hdim, own.rotary_dim, own.seq_q, own.causal)
-    loaded = e.study(study).problems(family)
-    return next((p for p in loaded if (p.hdim, p.rotary_dim, p.seq_q, p.causal) == shape), None)
+def problem_of(e: Evidence, name: str) -> Problem | None:
+    """The documents' shape of a version whose time is shown."""
+    return study_of(e, name).shapes(name, refused=True).get(SHOWN.get(VERSIONS[name].family, MAIN.hdim))
 
 
 def study_of(e: Evidence, name: str) -> Study:
@@ -57,8 +51,8 @@ def steps(e: Evidence, family: str) -> Table:
         f"Times are of the GPU alone; × is the speedup over {' or '.join(map(link, over))}, above 1 faster. "
         f"Published: {published.card(family)}, from several programs. More: the page of each version."
     )
-    header = ("version", "idea", "result", "of the ceiling", "published", "their shapes", "their load")
-    source = measured(e, home(ladder(family)[0].id), "matched") + published_on(family)
+    header = ("version", "idea", "result", "of the ceiling", "published", "their SMs", "whole card")
+    source = measured(e, home(ladder(family)[0].id), SLICES, f"{SLICES}_fp16") + published_on(family)
     return Table(header, rows, header[3:], caption, source=source, title="The steps")
 
 
@@ -75,8 +69,8 @@ def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:
         result(study, name),
         f"{100 * ceiling(e, problem) / us.value:.2f} %" if problem and us else NOTHING,
         said or NOTHING,
+        "" if name in PHASES else _cell(*timed(e.under(THEIR_SMS), name, "", problem)),
         _cell(us, gain),
-        "" if name in PHASES else _cell(*timed(e, name, "matched", problem_of(e, name, "matched"))),
     )
 
 
@@ -85,8 +79,8 @@ def timed(e: Evidence, name: str, study: str, problem: Problem | None) -> tuple[
     none, base = Estimate.none(Known(NOT_MEASURED)), VERSIONS[name].baseline
     if problem is None:
         return none, none
-    us = e.time(name, study, "device_warm", problem=problem)[problem]
-    return us, e.speedup(name, base, study, "device_warm", problem=problem)[problem] if base else none
+    us = e.time(name, study, problem=problem)[problem]
+    return us, e.speedup(name, base, study, problem=problem)[problem] if base else none
 
 
 def _cell(us: Estimate, gain: Estimate) -> str:
