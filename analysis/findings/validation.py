@@ -102,7 +102,8 @@ def cost(e: Evidence) -> Says:
 
 
 @finding("checks-rotation", """The write-up names a tolerance. Its programs allow a thousand times that: {allowed}.
-Leave every rotation out of V7, and its result moves by {moved:.2}, so the test would pass a RoPE kernel without RoPE.""")
+Leave every rotation out of V7, and its result moves by {moved:.2}. So the test would pass a RoPE kernel without
+RoPE.""")
 def rotation(e: Evidence) -> Says:
     moved, told = forgotten_rope((512, HDIM), "uniform"), said("N395").value
     return numbers(moved=moved.at(HDIM), allowed=ALLOWED), checks(

@@ -48,8 +48,8 @@ def printed(e: Evidence) -> Table:
         where = ", ".join(dict.fromkeys(row["id"] for row in said))
         rows.append((lines(code(name), small(str(problem))), lines(f"{span} µs", small(where)), *cells))
     counted = "; of ".join(
-        f"{known[condition]} times on {condition}, {near[condition][0]} lie within 10 % and {near[condition][1]} within 25 %"
-        for condition in near
+        f"{known[condition]} times on {condition}, {close} lie within 10 % and {far} within 25 %"
+        for condition, (close, far) in near.items()
     )
     caption = (
         "Every time that the documents and their logs print for a version of ours, and ours on as many SMs as their "
