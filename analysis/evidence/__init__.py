@@ -1,4 +1,4 @@
-"""What is known about one card: loaded once, asked through one API, answered with one type.
+"""Evidence about one card: loaded once, with one API and one type of answers.
 
 from analysis.evidence import Evidence
 

@@ -25,7 +25,7 @@ Key = Any  # of a number: a head dim, a problem, or what else tells it from the 
 
 
 class About(NamedTuple):
-    """What an estimate is from: tables, versions whose code has changed since, the versions and rows of published.csv
+    """Sources of an estimate: tables, versions whose code has changed since, the versions and rows of published.csv
     that were asked about, and the problems, by their names."""
 
     sources: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ Columns = Mapping[str, Any]
 
 
 class Undecided(Exception):
-    """What is asked for cannot be had; the message says why."""
+    """There is no such value; the message says why."""
 
     def __init__(self, reason: str, kind: str = UNDECIDED) -> None:
         super().__init__(reason)
@@ -47,7 +47,7 @@ class Undecided(Exception):
 
 
 class NotMeasured(Undecided):
-    """What is asked for could be had, and is not measured, counted or recorded yet."""
+    """The value exists, and is not measured, counted or recorded yet."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, NOT_MEASURED)
@@ -90,7 +90,7 @@ class Evidence:
 
     @property
     def gpu(self) -> Mapping[str, Any]:
-        """What the card is: gpu.json."""
+        """The card: gpu.json."""
         return self.record.gpu
 
     @property
@@ -108,7 +108,7 @@ class Evidence:
         return self.record.study(name, self.among)
 
     def covers(self) -> str:
-        """What the intervals of times on the device cover, for captions: "95 % interval ..."."""
+        """The coverage of intervals of times on the device, for captions: "95 % interval ..."."""
         return "for another run" if "device_warm" in self.record.pools else "within one run"
 
     def time(self, version: str, study: str = "", timer: str = "", **asked: Any) -> Estimates:
@@ -173,7 +173,7 @@ class Evidence:
     def _measured(
         self, versions: Sequence[str], ask: Callable[[Study, Problem], Estimate], study: str, **asked: Any
     ) -> Estimates:
-        """What `ask` says of the problems of a study that all versions take; why there is none of the others."""
+        """Answers of `ask` for the problems of a study that all versions take; the reason for each of the others."""
         families, at = [version_of(version).family for version in versions], self.study(study)
         missing = next((version for version in versions if version not in at.taken), "") if at else f"study {at.name}"
         why = Known(NOT_MEASURED, f"{missing} is not measured") if missing else Known(NOT_MEASURED)
@@ -267,7 +267,7 @@ class Evidence:
         return self._measured((version,), ask, study or home(version), **asked)
 
     def count(self, version: str, counters: str, launch: int | None = None, **asked: Any) -> Estimates:
-        """What the emulator counts over all launches, or in one (see kernels/runtime/emulator/__init__.py).
+        """Counts of the emulator over all launches, or in one (see kernels/runtime/emulator/__init__.py).
 
         `counters` are one, or several to add, separated by spaces. A version that does none of them has no such row.
         """
@@ -319,7 +319,7 @@ class Evidence:
         self, groups: Groups, table: str, version: str, number: Callable[[pd.DataFrame], float], study: str = "",
         **asked: Any,
     ) -> Estimates:  # fmt: skip
-        """What `number` says of the rows of a version and problem in a table that holds no times."""
+        """The value of `number` for the rows of a version and problem in a table without times."""
         mine, planned = groups.get(version, {}), self._planned(study or home(version))
         ours = set(mine) & set(planned)
         known = ours if study else ours or set(mine)  # what no shape of the documents fits has its own
@@ -362,7 +362,7 @@ class Evidence:
     def _plans(
         self, version: str, number: Callable[[Plan], float], study: str = "", needed: bool = False, **asked: Any
     ) -> Estimates:
-        """What the plans of a version say; `needed`: of a refusal the bytes of shared memory that it would need."""
+        """Statuses of a version's plans; `needed`: for a refusal, the bytes of shared memory that it would need."""
         family = version_of(version).family
         plans: dict[int, dict[Problem, Plan | Unsupported]] = {}
         for each in self._planned(study or home(version)):
@@ -389,7 +389,7 @@ class Evidence:
         return STUDIES[study].on(self.gpu["sms"]).problems if study in STUDIES else ()
 
     def ceiling(self, name: str) -> Estimate:
-        """What the GPU reaches at most, measured on it."""
+        """A ceiling of the GPU, measured on it."""
         if name not in self.gpu["ceilings"]:
             return Estimate.none(Known(NOT_MEASURED, f"ceiling {name} is not measured"))
         return Estimate.exact(self.gpu["ceilings"][name], "gpu.json")
@@ -431,7 +431,7 @@ def _answers(
     problem: Problem | Collection[Problem] | None = None,
     **columns: Any,
 ) -> Estimates:
-    """What `ask` says of versions, by problem or by head dim, each with the one of the `known` that fits the columns.
+    """Answers of `ask` for versions, by problem or by head dim, each with the one of the `known` that fits the columns.
 
     By default at one of `documents` a head dim, as published. `refuse` raises where it knows why nothing fits.
     """

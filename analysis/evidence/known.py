@@ -1,4 +1,4 @@
-"""What is known of a version on a problem on one card: the one place that tells a refusal, a failure and no row apart.
+"""Status of a version on a problem on one card: refused, failed or without a row, which is decided here alone.
 
     ok            it runs, and its result is right
     wrong         it runs, and its result is wrong as it declares
@@ -38,13 +38,13 @@ class Known(NamedTuple):
 
 
 def word(status: str) -> str:
-    """What the book calls a status of the data."""
+    """The book's word for a status of the data."""
     return FAILED if status == "error" else status
 
 
 @functools.cache
 def planned(version: str, problem: Problem, target: str) -> Known:
-    """What the plan of a version for a target says: that it is refused, or that it could be measured."""
+    """The status of a version's plan for a target: refused, or not measured yet."""
     if version not in VERSIONS or VERSIONS[version].is_peer:
         return Known(NOT_MEASURED)
     try:

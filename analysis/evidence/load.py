@@ -20,7 +20,7 @@ Groups = Mapping[str, Mapping[Problem, pd.DataFrame]]  # rows of a table by vers
 
 
 class Record:
-    """What one folder of data/measured holds, and what is the same on every machine."""
+    """Contents of one folder of data/measured, and the records that are the same on every machine."""
 
     def __init__(self, folder: Path) -> None:
         """Raises: DataError when gpu.json is damaged."""
@@ -37,7 +37,7 @@ class Record:
 
     @property
     def target(self) -> str:
-        """What kernels are compiled for on this card: `"sm_90"`."""
+        """The target of kernels on this card: `"sm_90"`."""
         return "sm_" + str(self.gpu["compute_capability"]).replace(".", "")
 
     @classmethod
@@ -106,7 +106,7 @@ class Record:
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
-        """What the emulator counted of any version: one that does none of it has no row."""
+        """Counters of the emulator in any version: one that counts 0 has no row."""
         tables = (mine["counter"] for problems in self.counts.values() for mine in problems.values())
         return frozenset().union(*tables)
 

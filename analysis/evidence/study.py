@@ -27,7 +27,7 @@ PAIR = ["version", "problem"]
 
 
 class Check(NamedTuple):
-    """What the checks of a version on a problem found: the worse of the two inputs decides whether it is right.
+    """Results of the checks of a version on a problem: the worse of the two inputs decides whether it is right.
 
     `max_abs_err` is the largest error on inputs of that status, and `allowed_abs_err` what is allowed there; `excess`
     is the largest share of what is allowed, which may be of the other input. `relative_err`: the larger of both inputs.
@@ -152,12 +152,12 @@ class Study:
         return found
 
     def check(self, version: str, problem: Problem, inputs: str = "") -> Check | None:
-        """What the checks found, on one kind of inputs (uniform, sharp) or by default on the worse."""
+        """Results of the checks on one kind of inputs (uniform, sharp), by default on the worse."""
         rows = [row for row in self._checked.get((version, problem), ()) if inputs in ("", row["inputs"])]
         return _judged(rows) if rows else None
 
     def known(self, version: str, problem: Problem) -> Known:
-        """What the check found, and where there is none, what the version's plan for this card says."""
+        """The result of the check, or without one the status of the version's plan for this card."""
         check = self.check(version, problem)
         return Known(word(check.status), check.reason) if check else planned(version, problem, self.target)
 
@@ -169,7 +169,7 @@ class Study:
         return {word: [*dims] for word, dims in found.items()}
 
     def best(self, version: str, problems: Iterable[Problem]) -> Known:
-        """What is known at the problem of which most is: where a version runs at none, why it does not."""
+        """The best status over these problems, with its reason."""
         found = [self.known(version, problem) for problem in problems]
         return min(found, key=lambda each: WORDS.index(each.word), default=Known(NOT_MEASURED))
 

@@ -86,7 +86,7 @@ FORBIDDEN = "ERR_NVGPUCTRPERM"
 
 
 class Task(NamedTuple):
-    """What is profiled at once: all launches of a version on a problem."""
+    """A task of the profiler: all launches of a version on a problem."""
 
     study: str
     version: str
@@ -116,7 +116,7 @@ def tasks(sms: int) -> list[Task]:
 
 
 def launch_all(folder: Path) -> None:
-    """What runs under the profiler: launches each task of `folder`/tasks.json once to warm up and once profiled.
+    """Process under the profiler: launches each task of `folder`/tasks.json once to warm up and once profiled.
 
     Writes launched.json: for each task the names of its kernels, none where this GPU cannot run it.
     """

@@ -1,4 +1,4 @@
-"""What the GPU at hand is, how it stands, and what it can do at most, measured.
+"""Identity of the GPU at hand, its state, and its measured ceilings.
 
 NVML is asked for each thing on its own: WSL 2, MIG and virtual GPUs answer only some of it.
 """
@@ -63,7 +63,7 @@ def opened(card: str | None = None) -> tuple[Any, Any] | None:
 
 
 def ask(name: str, *arguments: Any, card: str | None = None) -> Any:
-    """What an entry of NVML says of a GPU, or None where this card or this NVML does not say it."""
+    """The value of an entry of NVML for a GPU, or None where this card or this NVML has none."""
     if (found := opened(card)) is None:
         return None
     nvml, handle = found

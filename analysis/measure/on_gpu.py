@@ -1,4 +1,4 @@
-"""What a measuring process does on the GPU: say which it is, check versions, time them. Each result is sent at once."""
+"""Work of a measuring process on the GPU: identify it, check versions, time them. Each result is sent at once."""
 
 import dataclasses
 import functools
@@ -312,7 +312,7 @@ def identify(send: Connection) -> None:
 
 
 def survey(send: Connection) -> None:
-    """What the card reaches at most."""
+    """The measured ceilings of the card."""
     machine.warm_up()
     send.send(("ceilings", machine.ceilings()))
     _let_go()

@@ -30,7 +30,7 @@ OK, WARNING, STOPS = "ok", "warning", "stops"
 
 @dataclass(frozen=True)
 class Machine:
-    """What a machine answers; None where it does not."""
+    """Answers of a machine; None where it has none."""
 
     name: str | None = None
     target: str = ""
@@ -51,7 +51,7 @@ class Line(NamedTuple):
 
 
 def _ask(entry: Callable[..., Any], *arguments: Any) -> Any:
-    """What the CUDA driver answers, or None; it needs no torch that can use it."""
+    """The answer of the CUDA driver, or None; it needs no torch that can use it."""
     with contextlib.suppress(RuntimeError):  # there is no driver, or none that knows this
         code, *values = entry(*arguments)
         return values[0] if values and not int(code) else None
@@ -79,7 +79,7 @@ def _running(card: str) -> tuple[str, ...] | None:
 
 
 def gather() -> Machine:
-    """What CUDA's driver, NVML and torch say of the first GPU."""
+    """Answers of CUDA's driver, NVML and torch about the first GPU."""
     _ask(driver.cuInit, 0)
     if (device := _ask(driver.cuDeviceGet, 0)) is None:
         return Machine()

@@ -65,7 +65,7 @@ def compile_pair(pair: Pair, target: str) -> None:
 
 
 def to_compile(pairs: Iterable[Pair]) -> list[Pair]:
-    """What the host compiles of pairs, large head dims first, which take longest."""
+    """Pairs that the host compiles, large head dims first, as they take longest."""
     pairs = sorted(pairs, key=lambda pair: (-pair[1].hdim, pair[1].batch, str(pair)))
     theirs = [(name, problem) for name, problem in pairs if VERSIONS[name].source == flashinfer.LIBRARY]
     libraries = {(flashinfer.library_of(pair[1]), pair[1].dtype): pair for pair in theirs[::-1]}  # the first of each
@@ -189,7 +189,7 @@ class StudyRun:
         return worst
 
     def untimed(self, process: int) -> list[Trial]:
-        """What a process has not timed yet."""
+        """Trials that a process has not timed yet."""
         rows = (row for row in self.rows("timings") if row["process"] == process)
         seen = {(row["version"], problem_of(row), row["timer"]) for row in rows}
         trials = []
@@ -201,7 +201,7 @@ class StudyRun:
         return trials
 
     def off(self, process: int) -> list[Trial]:
-        """What a process is to time again, being off its siblings: each once, as soon as all of these are timed."""
+        """Trials that a process repeats, as outliers among their siblings: each once, when all of these are timed."""
         rows = self.rows("timings")
         if not rows:
             return []
@@ -213,7 +213,7 @@ class StudyRun:
         return [Trial(pair, tuple(names), checks[pair]["status"]) for pair, names in timers.items()]
 
     def unfinished(self, processes: int) -> list[Pair]:
-        """What is still to be checked, or to be timed by one of so many processes."""
+        """Pairs still to be checked, or to be timed by one of the processes."""
         timed = {trial.pair for process in range(processes) for trial in self.untimed(process + 1)}
         left = {*self.unchecked(), *timed}
         return [pair for pair in self.study.pairs() if pair in left]

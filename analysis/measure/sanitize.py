@@ -1,4 +1,4 @@
-"""What compute-sanitizer sees in every version: `python -m analysis sanitize`.
+"""compute-sanitizer on every version: `python -m analysis sanitize`.
 
 A row for each tool and version: how many hazards the tool counts over the small, odd problems on which the emulator
 tries the version too. What a version declares is expected. A process, `python -m analysis.measure.sanitize TOOL
@@ -44,7 +44,7 @@ from .workers import CORES, compilers, tqdm
 
 
 class Tool(NamedTuple):
-    """What a tool looks for, and its own options."""
+    """A tool: the hazards that it finds, and its options."""
 
     finding: str
     options: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def run_version(name: str, problem: Problem, tool: str, unwritten: str = "") -> 
 
 
 def run_watched(tool: str, *names: str) -> int:
-    """What a tool watches: versions on their small problems, or what is `KNOWN`. Returns the exit code.
+    """Run a process under a tool: versions on their small problems, or those of `KNOWN`. Returns the exit code.
 
     It is REFUSED where one of the versions runs on none of its problems.
     """

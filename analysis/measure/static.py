@@ -1,4 +1,4 @@
-"""What needs no GPU: counts by the emulator, resources and digests of kernels by the compiler. Four commands.
+"""Records without a GPU: counts by the emulator, resources and digests of kernels by the compiler. Four commands.
 
     python -m analysis counts           data/counts.csv: what a call executes and accesses
     python -m analysis resources        data/resources.csv: registers, spills and blocks per SM on every target
