@@ -177,14 +177,11 @@ def speed(e: Evidence, version: str, over: str, hdim: Hdims, **given: Any) -> Te
     return headline(f"{version} over {over}", e.speedup(version, over, hdim=hdim, **given), **rule)
 
 
-def closes(
-    e: Evidence, version: str, without: str, over: str, hdim: Hdims, part: str = "", study: str | None = None,
-    **asked: Any,
-) -> Tests:  # fmt: skip
+def closes(e: Evidence, version: str, without: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Tests:
     """Headline: doing without a cause closes half of the gap to a faster version at least. Effect: there is a gap."""
-    share = e.share_closed(version, without, over, study or "", hdim=hdim, **asked)
+    share = e.share_closed(version, without, over, hdim=hdim, **asked)
     yield headline(f"share of the gap of {version} to {over} that {without} closes", share, least=0.5, part=part)
-    yield slower(e, version, over, hdim, part, study=study or "", **asked)
+    yield slower(e, version, over, hdim, part, **asked)
 
 
 def faster(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
