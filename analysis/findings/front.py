@@ -61,8 +61,7 @@ def nan(e: Evidence) -> Says:
 
 
 @finding("front-verdicts", """By our rule {wrong} of the {claims} claims are wrong on an {card}. Of these, {causes} name
-a cause that explains less than half of a gap. Most of the others hold in direction, in part, or under one load or
-clock.""")
+a cause that explains less than half of a gap. Most of the others hold in direction, in part, or by one clock.""")
 def verdicts(e: Evidence) -> Says:
     given = Counter(tests[0]["verdict"] for tests in judge.recorded(e.record).values())
     wrong, between = (sum(given[word] for word in words) for words in (FALLS, BETWEEN))

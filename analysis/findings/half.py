@@ -1,7 +1,8 @@
 """The steps of half precision: why Phase 4 gains and Phase 6 loses."""
 
 from ..evidence import Estimates, Evidence, maximum
-from . import Says, checks, faster, finding, numbers, slower, times
+from ..studies import THEIR_SMS
+from . import Says, checks, faster, finding, numbers, of_values, slower, times
 
 MINIMAL, PHASE4, CAUSAL = "fp16_minimal", "fp16_phase4", "fp16_phase4_causal"  # Phase 4 with the mask of Phase 6
 ITER1, HDIM = "fp16_phase6_iter1", 64
@@ -13,8 +14,8 @@ def changed(e: Evidence, name: str) -> Estimates:
 
 
 @finding("half-phase4", """One warp of four computes all scores, and the rows that it reads all start in one bank of
-shared memory: without Q times K it is {scores:.1} as fast. Leaving out either of the other parts gains {rest:faster} at
-most. Padding the rows by a few elements makes it {padded:.1} as fast.""")
+shared memory: without Q times K it is {scores:.1} as fast. Leaving out either of the other parts gains {rest:faster}
+at most. Padding the rows by a few elements makes it {padded:.1} as fast.""")
 def phase4(e: Evidence) -> Says:
     gain = e.speedup(PHASE4, over=MINIMAL, hdim=HDIM)
     scores, softmax, values, padded = (changed(e, n) for n in ("no_scores", "no_softmax", "no_values", "padded"))
@@ -33,11 +34,15 @@ def iter1(e: Evidence) -> Says:
     return numbers(slow=times(1 / slow), share=share), checks(slower(slow), spilled < 1, share > 0.5, share < 0.9)
 
 
-@finding("half-order", """With both products on tensor cores Phase 4 is {mma:.1} as fast. All threads at the scores gain
-{threads:faster}. Vector loads, which the report ranks above them, gain {loads:faster}.""")
+@finding("half-order", """With both products on tensor cores Phase 4 is {mma:.1} as fast. All threads at the scores
+gain {threads:faster} on the whole card, and {own:faster} on *their SMs*. Vector loads, which the report ranks above
+them, gain {loads:faster} on both.""")
 def order(e: Evidence) -> Says:
     mma, threads, scalar = (changed(e, name) for name in ("mma", "all_threads", "scalar_loads"))
-    loads = 1 / scalar
-    return numbers(mma=times(mma), threads=threads, loads=loads), checks(
-        faster(mma), faster(threads), faster(loads), threads > loads
+    theirs = e.under(THEIR_SMS)
+    own = theirs.speedup(f"{PHASE4}_all_threads", over=PHASE4, hdim=HDIM)
+    loads, own_loads = 1 / scalar, theirs.speedup(PHASE4, over=f"{PHASE4}_scalar_loads", hdim=HDIM)
+    near = of_values(loads.within(0.03, own_loads))
+    return numbers(mma=times(mma), threads=threads, loads=loads, own=own), checks(
+        faster(mma), faster(own), faster(loads), threads > loads, own_loads > own, near
     )
