@@ -339,7 +339,7 @@ CONDITIONS = {
     THEIR_SMS: Condition("device_warm", SLICES),
     CLOCK: Condition(SOURCE_TIMER),
     DEVICE: Condition("device_warm"),
-    MATCHED: Condition("", MATCHED),  # of counters alone
+    MATCHED: Condition("device_warm", MATCHED),  # of counters alone
 }
 PUBLISHED = "log,fp16,ablation,control"  # the studies that hold every shape of the documents
 # Hardware counters that the book shows: studies, with versions and head dims of theirs, all where none is named.

@@ -33,7 +33,7 @@ def by_their_times(e: Evidence) -> Says:
     return numbers(loads=times(loads.at(HDIM)), v5=v5.at(HDIM)), checks(loads > 1.5, slower(v5.at(2048, 4096)))
 
 
-@finding("loads-here", """On as many SMs as their card has (*[their SMs](wave.ipynb)*) V5 is {scalar:.1} as fast as the
+@finding("loads-here", """On as many SMs as their card has (*[their SMs](wave.html)*) V5 is {scalar:.1} as fast as the
 scalar kernels, about what the write-up prints. Beside the float4 kernels it takes {theirs:slower} longer there, the GPU
 alone. On the whole card it takes {float4:slower} longer, and at none of the documents' head dims is it faster.""")
 def here(e: Evidence) -> Says:
