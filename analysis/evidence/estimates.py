@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..record.text import span
+from ..record.timers import timer_of
 from .interval import TIE, Pool, half_width, pool_of
 from .known import NOT_MEASURED, UNDECIDED, Known
 
@@ -103,7 +104,7 @@ def _joined(operation: Operation, left: Sample | float, right: Sample | float) -
         values=values,
         moves=moves,
         logs=tuple(log for each in samples for log in each.logs),
-        timer=samples[0].timer if len({each.timer for each in samples}) == 1 else "",
+        timer=samples[0].timer if len({each.timer and timer_of(each.timer).pool for each in samples}) == 1 else "",
     )
 
 

@@ -51,7 +51,7 @@ def half_width(
     no more degrees of freedom than the processes.
     """
     within = variance * runs / n
-    of_run = within if pool is None else np.maximum(gain * pool.between + within, seen)
+    of_run = np.maximum(within + (0.0 if pool is None else gain * pool.between), seen)
     of_mean = of_run / runs if pool is None else of_run * (1 + 1 / runs)
     return special.stdtrit(n - runs, (1 + CONFIDENCE) / 2) * np.sqrt(of_mean)  # Student's t: scipy.stats checks more
 
