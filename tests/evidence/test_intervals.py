@@ -36,15 +36,15 @@ def test_one_in_twenty_ratios_of_a_run_left_out_is_off(ratios: pd.DataFrame, mon
     """Of the timers that verdicts rest on. With cold caches cards differ by more than a left-out run can show."""
     shares = outside(ratios)
     assert set(shares) == set(TIMERS)
-    assert max(shares[timer] for timer in {condition.timer for condition in CONDITIONS.values()}) <= 0.05
+    assert max(shares[condition.timer] for condition in CONDITIONS.values() if condition.timer) <= 0.05
     monkeypatch.setattr(pool, "half_width", lambda *given: half_width(*given) / 2)
     assert all(share > 0.05 for share in outside(ratios).values())
 
 
 def test_no_study_of_the_record_is_missed_by_more_than_one_in_ten(ratios: pd.DataFrame) -> None:
-    """Not in the runs by which the way of pooling was chosen, and not in the others."""
+    """Not in the runs by which the way of pooling was chosen, and not in the others; of fewer than ten, by one."""
     found = pool.coverage(ratios).groupby(["timer", "study", "chose"])[["ratios", "outside"]].sum()
-    assert (found["outside"] / found["ratios"]).max() <= 0.1
+    assert (found["outside"] <= np.maximum(1, found["ratios"] / 10)).all()
 
 
 def test_long_calls_have_a_pool_of_their_own() -> None:
