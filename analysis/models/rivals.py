@@ -58,7 +58,7 @@ def served(e: Evidence, problem: Problem) -> str:
 
 
 class Rival(NamedTuple):
-    """Another version or peer, our time, its time, and how many times as long it takes in the same study."""
+    """Another version or peer, our time and its own, of the processes that took both, and how many times ours it is."""
 
     version: str
     ours: Estimate
@@ -76,7 +76,7 @@ def rivals(
             if right(e, study, problem, ours, name):
                 mine, theirs = (e.time(each, study, timer, problem=problem)[problem] for each in (ours, name))
                 if over := theirs / mine:
-                    found.append(Rival(name, mine, theirs, over))
+                    found.append(Rival(name, theirs / over, mine * over, over))
     return sorted(found, key=lambda rival: rival.over.value)
 
 

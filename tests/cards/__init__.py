@@ -49,7 +49,7 @@ def write(capability: str, folder: Path, studies: Collection[str] = MEASURED) ->
     write_json(place / "gpu.json", {**gpu, **about, "ceilings": ceilings})
     runs = [row for row in read_records(record / "runs.csv", "runs") if row["complete"] and row["study"] in studies]
     latest = {row["study"]: row["run"] for row in runs}
-    kept = [{**row, "node": "made-up", "commit": "made-up", "uuid": None} for row in runs]
+    kept = [{**row, "name": name, "node": "made-up", "commit": "made-up", "uuid": None} for row in runs]
     write_table(place / "runs.csv", "runs", [row for row in kept if latest[row["study"]] == row["run"]])
     for table in ("checks", "timings"):
         rows = (row for row in read_records(record / f"{table}.csv", table) if latest.get(row["study"]) == row["run"])
