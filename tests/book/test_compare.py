@@ -23,9 +23,9 @@ FIRST, OTHER = "made-up-12-0", "made-up-8-9"
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of two cards, the second without the study of the load."""
+    """The folder of two cards, the second without slices."""
     folder = tmp_path_factory.mktemp("measured")
-    write("12.0", folder, ("log", "fp16", "matched"))
+    write("12.0", folder, ("log", "fp16", "slices"))
     write("8.9", folder, ("log", "fp16"))
     return folder
 
@@ -47,7 +47,7 @@ def test_speedups_are_those_of_the_rows_of_a_card() -> None:
     rows = e.study("log").timings.query("timer == 'device_warm' and median_us.notna()")
     times = {key: mine.set_index("process")["median_us"] for key, mine in rows.groupby(["version", "problem"])}
     frame = speedups([e])
-    assert set(frame["load"]) == {"their shapes", "their load"} and not REFUSED.keys() & set(frame["version"])
+    assert set(frame["load"]) == {"their shapes", "their SMs"} and not REFUSED.keys() & set(frame["version"])
     for found in frame.query("load == 'their shapes' and version.str.startswith('rope')").itertuples():
         problem = e.study("log").shapes(found.version)[found.hdim]
         logs = [math.log(each) for each in times[found.baseline, problem] / times[found.version, problem]]
@@ -68,7 +68,7 @@ def test_a_tie_is_within_3_percent_or_has_an_interval_that_reaches_1(low: float,
 def test_only_intervals_apart_that_mean_something_else_are_listed() -> None:
     def row(hdim: int, card: str, low: float, high: float) -> dict[str, object]:
         gain = Estimate((low + high) / 2, low, high)
-        pair = {"version": "rope_v7", "baseline": "rope_separate", "load": "their load", "hdim": hdim, "card": card}
+        pair = {"version": "rope_v7", "baseline": "rope_separate", "load": "their SMs", "hdim": hdim, "card": card}
         return {**pair, "speedup": gain.value, "low": low, "high": high, "side": compare.SIDES[gain.side]}
 
     pairs = {  # wins and loses, wins less, wins or ties, ties or wins with intervals that meet

@@ -67,7 +67,7 @@ def test_a_row_has_what_is_published_and_measured_of_a_step(e: Evidence, family:
     assert {v.variant_of or v.id for v in ladder(family) if v.id not in PHASES} == {
         v.id for v in VERSIONS.values() if v.family == family and v.of_log and not (v.fast_math or v.variant_of)
     }
-    for name, (_, _, result, share, said, theirs, _) in rows.items():
+    for name, (_, _, result, share, said, _, theirs) in rows.items():
         problem, study = shown_at(e, name), study_of(e, name)
         if problem is None:
             assert not study.versions(family) and (result, theirs) == ("not measured", "not measured")
