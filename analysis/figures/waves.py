@@ -65,7 +65,7 @@ def wave_heads(e: Evidence) -> Plot | Missing:
     if not rows:
         return Missing.study("slices_heads")
     frame = pd.DataFrame(rows, columns=["hdim", "heads", "speedup", "low", "high"]).sort_values(["hdim", "heads"])
-    with canvas(f"On {SLICE} SMs, only four heads give V7 its win", height=3.3) as (figure, (axis,)):
+    with canvas(f"On {SLICE} SMs V7 peaks at their four heads", height=3.3) as (figure, (axis,)):
         for hdim, look in DIMS.items():
             mine = frame[frame["hdim"] == hdim]
             axis.plot(mine["heads"], mine["speedup"], "o-", label=f"head dim {hdim}", **look)
@@ -91,7 +91,7 @@ def wave_sms(e: Evidence) -> Plot | Missing:
     if not rows:
         return Missing.study("slices_sms")
     frame = pd.DataFrame(rows, columns=["sms", "speedup", "low", "high"])
-    with canvas("Of all slices, theirs favors V7 most", height=3.0) as (figure, (axis,)):
+    with canvas("Of all slices, theirs favours V7 most", height=3.0) as (figure, (axis,)):
         axis.plot(frame["sms"], frame["speedup"], "o-", **DIMS[MAIN.hdim])
         _marked(axis, {"their card": SLICE, "this card": whole}, "SMs")
     return Plot(

@@ -56,7 +56,7 @@ def on_their_clock(e: Evidence) -> Says:
 
 
 @finding("wave-heads", """With one head fewer V7 takes {fewer:slower} longer than separate kernels. With one head more
-it takes {more:slower} longer. Of 1 to {most} heads, four favor it most.""")
+it takes {more:slower} longer. Of 1 to {most} heads, four favour it most.""")
 def heads(e: Evidence) -> Says:
     gain, small = by_heads(e), by_heads(e, 512)
     others = gain.at(*(count for count in gain if count != MAIN.heads))
@@ -98,7 +98,7 @@ def blocks(e: Evidence) -> Says:
     return numbers(five=five, six=times(six)), checks(slower(five), faster(six))
 
 
-@finding("wave-sms", "We cut {slices:.0} slices, of 8 to {most:.0} SMs. None favors V7 as much as the one of {sms:.0}.")
+@finding("wave-sms", "We cut {slices:.0} slices, of 8 to {most:.0} SMs. None favours V7 as that of {sms:.0} does.")
 def sms(e: Evidence) -> Says:
     timers = [timer for timer in STUDIES["slices_sms"].timers if "@" in timer]
     gain = {timer: e.speedup(V7, SEPARATE, "slices_sms", timer, problem=MAIN)[MAIN] for timer in timers}
