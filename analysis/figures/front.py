@@ -58,7 +58,7 @@ def fusing(e: Evidence) -> Plot:
     return Plot(
         "front",
         figure,
-        f"Head dim {MAIN.hdim}: published for the {published.card('rope')}, measured on the {e.card}. *Their SMs*: a "
+        f"Head dim {MAIN.hdim}: published for the {published.card('rope')}, measured on the {e.card}. Their SMs: a "
         f"slice with as many ({SLICE}); it answers whether they were right, the whole card whether to fuse. "
         "Bars of a row have one baseline; V8's is its own attention, with RoPE in front. Speedups in the text are of "
         "the GPU alone, on the whole card where nothing else is said.",
