@@ -16,7 +16,7 @@ from analysis.measure.workers import MeasureError
 from tests.measure.stub_card import CARD
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
-ROPE = ("log", "ablation", "matched", "filled")  # what the chapter shows
+ROPE = ("log", "ablation", "slices", "filled")  # what the chapter shows
 STARTUP = "from tests.measure import stub_work\n\nstub_work.insert()\n"
 
 
