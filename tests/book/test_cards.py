@@ -15,14 +15,14 @@ from analysis import findings
 from analysis.evidence import Evidence
 from analysis.findings import BADGES
 from analysis.record.files import BUILD, DATA, MEASURED, REFERENCE, ROOT, known_gpus, read_json
-from analysis.studies import STUDIES, TIMERS
+from analysis.studies import STUDIES
 from analysis.tables.table import page_of
 from tests.cards import REFUSED, write
 from tests.rows import read_records
 
 NAME = re.compile(r"\bNVIDIA H100\b|nvidia-h100", re.IGNORECASE)
 SHOWN = re.compile(r"<(table|figcaption)\b.*?</\1>", re.DOTALL)  # the card's; prose is the reference's, and says so
-NO_NUMBER = re.compile(r"(?<![\w`'])(?:nan|None)(?![\w`'])|\bno number\b|\bKeyError\b")
+NO_NUMBER = re.compile(r"(?<![\w`'-])(?:nan|None)(?![\w`'])|\bno number\b|\bKeyError\b")
 CELL = re.compile(r"\d[\d,]*\.\d ± \d+\.\d")
 RIGHT = re.compile(r"status ok[^>]*>(?!confirmed)")  # a badge of what ran; "confirmed" is of what is counted without it
 ROW = re.compile(r"<tr\b[^>]*><th\b(.*?)</th>(.*?)</tr>", re.DOTALL)
@@ -44,7 +44,7 @@ def times(folder: Path) -> set[str]:
     for study in {row["study"] for row in read_records(folder / "runs.csv", "runs") if row["complete"]} & {*STUDIES}:
         measured = Evidence.load(folder).study(study)
         for name, problem in set(zip(measured.timings["version"], measured.timings["problem"])):
-            for timer in TIMERS:
+            for timer in measured.timings["timer"].dropna().unique():
                 taken = measured.medians(name, problem, timer)
                 taken = taken[~np.isnan(taken)]
                 if len(taken):
