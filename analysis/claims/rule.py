@@ -19,7 +19,7 @@ reproduced does not weaken another that is.
 
 A claim of times is judged on their SMs, a slice of the card with as many SMs as the authors' card has: by the GPU alone
 and by their clock, the documents' harness. Where the two disagree, the claim depends on the clock. What the whole card
-says stands beside it and decides nothing: it answers whether to fuse, not whether they were right. A claim of counters
+says is shown and decides nothing: it answers whether to fuse, not whether they were right. A claim of counters
 is judged on the whole card and, where its headline was read there too, at the load of an SM of theirs; all else once.
 A claim with parts of which some stand and some fall is in part.
 """
