@@ -1,10 +1,8 @@
 """Times in a slice of the card, with no more blocks on an SM than asked: what a timer's name says after its base."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -14,8 +12,8 @@ from kernels.runtime.slices import reached, sliced
 from kernels.version import Launch, Plan, SharedLayout
 
 from ..errors import MeasureError
-from ..record.files import RESOURCES, read_table
-from ..record.problems import problem_of
+from ..evidence.load import everywhere
+from ..record.files import RESOURCES
 from ..record.timers import Timer, timer_of
 
 FLOAT = 4  # bytes: shared memory is laid out in floats
@@ -55,19 +53,13 @@ def capped(plan: Plan, most: Mapping[int, int], target: str) -> Plan:
     return replace(plan, steps=tuple(steps))
 
 
-@functools.cache
-def _held() -> Mapping[tuple[str, Any], Mapping[tuple[str, int], int]]:
-    """By version and problem, how many blocks of a launch an SM of a target holds, as data/resources.csv has it."""
-    found: dict[tuple[str, Any], dict[tuple[str, int], int]] = {}
-    for row in read_table(RESOURCES, "resources").to_dict("records"):
-        blocks = found.setdefault((row["version"], problem_of(row)), {})
-        blocks[row["target"], int(row["launch"])] = int(row["blocks_per_sm"])
-    return found
-
-
 def held(version: str, problem: Problem, target: str) -> dict[int, int]:
-    """Blocks of each launch, from 0, that an SM of a target holds; none where that is not recorded."""
-    return {launch: n for (on, launch), n in _held().get((version, problem), {}).items() if on == target}
+    """Blocks of each launch, from 0, that an SM of a target holds, by data/resources.csv; none where it has no row."""
+    rows = everywhere(RESOURCES, "resources").get(version, {}).get(problem)
+    if rows is None:
+        return {}
+    mine = rows[rows["target"] == target]
+    return dict(zip(mine["launch"].astype(int), mine["blocks_per_sm"].astype(int)))
 
 
 def caps(timer: Timer, version: str, problem: Problem, target: str) -> dict[int, int]:
