@@ -93,7 +93,7 @@ def _part(part: Part) -> str:
 
 
 def block(anchor: str, title: str, source: Source, files: str, path: str = "") -> str:
-    """What unfolds below a figure or table: files, facts, licence, BibTeX; and of the numbers in the page's text."""
+    """The block below a figure or table: files, facts, licence, BibTeX; and of the numbers in the page's text."""
     command = f"<code>python -m analysis number {_told[0]}</code>" if _told else ""
     others = f", and so for {', '.join(_told[1:])}" * bool(_told[1:])
     numbers = f"<p>The numbers in the text: {command}{others}. All are in {to_file('data/numbers.csv')}.</p>"

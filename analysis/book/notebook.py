@@ -43,7 +43,7 @@ def _assigned(cell: str) -> dict[str, str]:
 
 
 def injected(cells: Iterable[str]) -> str:
-    """What papermill set of the parameters, as a sentence; empty where it set none. `cells` are those that were run.
+    """The parameters that papermill set, as a sentence; empty where it set none. `cells` are those that were run.
 
     Raises: DataError for a parameter that there is not, and for one that the reader has set to another value.
     """

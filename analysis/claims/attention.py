@@ -1,4 +1,4 @@
-"""What the documents claim of attention without an embedding, and what decides it."""
+"""Claims of the documents on attention without an embedding, and what decides it."""
 
 from ..evidence import Estimates, Evidence, said, stated
 from .claim import Tests, cause, closes, count, effect, headline, number, speed, universal

@@ -1,4 +1,4 @@
-"""What a claim is: what a document says, of which kind it is, and the tests that decide it.
+"""A claim: what a document says, of which kind it is, and the tests that decide it.
 
     @number
     def c18(e):

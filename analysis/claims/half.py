@@ -1,4 +1,4 @@
-"""What the documents claim of half precision, and what decides it."""
+"""Claims of the documents on half precision, and what decides it."""
 
 from typing import Any
 

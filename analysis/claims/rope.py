@@ -1,4 +1,4 @@
-"""What the documents claim of RoPE, and what decides it."""
+"""Claims of the documents on RoPE, and what decides it."""
 
 from kernels import Problem
 

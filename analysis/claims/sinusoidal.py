@@ -1,4 +1,4 @@
-"""What the documents claim of sinusoidal embeddings, and what decides it."""
+"""Claims of the documents on sinusoidal embeddings, and what decides it."""
 
 from ..evidence import Estimates, Evidence, maximum, said, stated
 from .claim import Tests, cause, closes, count, effect, faster, headline, number, slower, speed, undecided, universal

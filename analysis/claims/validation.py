@@ -1,4 +1,4 @@
-"""What the documents claim of validation, and what decides it."""
+"""Claims of the documents on validation, and what decides it."""
 
 from ..evidence import Estimate, Evidence
 from ..record import published

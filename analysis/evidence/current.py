@@ -29,7 +29,7 @@ def called_today(recorded: str) -> str:
 
 
 def assembler(version: str) -> str:
-    """What assembles the kernels of a version: ptxas those of the log, nvJitLink those that go beyond; of a peer none.
+    """The assembler of the kernels of a version: ptxas of the log, nvJitLink beyond it; none of a peer.
 
     Of the kernels beyond the log, those with setmaxnreg go through ptxas in any case.
     """

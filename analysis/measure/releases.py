@@ -51,7 +51,7 @@ def only(folder: Path, name: str) -> Path:
 
 
 def called(*command: Any, given: str | None = None) -> str:
-    """What a program prints. Raises: MeasureError where it fails."""
+    """The output of a program. Raises: MeasureError where it fails."""
     done = subprocess.run([*map(str, command)], input=given, capture_output=True, text=True)
     if done.returncode:
         raise MeasureError(f"{command[0]} failed\n{done.stdout}{done.stderr}")

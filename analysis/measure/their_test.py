@@ -42,7 +42,7 @@ def inputs() -> dict[Problem, dict[str, np.ndarray]]:
 
 
 def judged(out: np.ndarray, expected: np.ndarray) -> Row:
-    """What the test counts in an output beside the right one, and what it does not."""
+    """Counts of the test in an output beside the right one, and what it does not."""
     difference = np.abs(out - expected)
     counted = difference > TOLERANCE
     ratio = float(np.median(out[counted] / expected[counted])) if counted.any() else None

@@ -54,7 +54,7 @@ def compiled(e: Evidence, version: str, column: str, target: str, hdim: int = MA
 
 
 def released(control: str, **chosen: str) -> pd.DataFrame:
-    """What releases of CUDA make of the attention kernel of a control: rows of data/releases.csv, oldest first.
+    """The attention kernel of a control by release of CUDA: rows of data/releases.csv, oldest first.
 
     `chosen` are values of its columns, such as target="sm_89", build="default", compiler="NVRTC". Raises: NotMeasured.
     """

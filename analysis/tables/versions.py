@@ -22,7 +22,7 @@ from .table import Table, code, lines, link, mark, small, speedup_cell, stated, 
 
 Reason = tuple[str, str, str]
 def of_table(table: str) -> list[tuple[str, str, float]]:
-    """What the pages show of counts.csv or counters.csv: counter, words, and by what it is divided."""
+    """Counters that the pages show of counts.csv or counters.csv: counter, words, and by what it is divided."""
     rows = (row for row in read_records(DATA / "shown.csv", "shown") if row["table"] == table)
     return [(row["name"], row["words"], row["per"]) for row in rows]
 

@@ -124,7 +124,7 @@ def causal_mask(
     device: Any,
     **_: Any,
 ) -> Tensor | None:
-    """What `attend` gets as its mask: None, or int32 `[batch, 1, 1, 1]`, the keys that a static cache holds so far."""
+    """The mask that `attend` gets: None, or int32 `[batch, 1, 1, 1]`, the keys that a static cache holds so far."""
     if mask_function is not causal_mask_function or kv_offset:
         refuse("a mask of a window, of packed sequences or of one's own", "the causal mask")
     keys = q_offset + q_length

@@ -1,4 +1,4 @@
-"""What the planners of the flash kernels share: a request, a call that a kernel was chosen for, and its plan."""
+"""Parts that the planners of the flash kernels share: a request, a call that a kernel was chosen for, and its plan."""
 
 import math
 from collections.abc import Callable

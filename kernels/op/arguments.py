@@ -1,4 +1,4 @@
-"""What a call of the attention ops asks: its arguments checked, and its defaults filled in.
+"""Arguments of a call of the attention ops: its arguments checked, and its defaults filled in.
 
 q is `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`. Query i stands at place `q_offset + i`,
 key j at place j; what stands at place p has position `positions[p]`, or p.

@@ -113,7 +113,7 @@ def _in_processes(shares: list[tuple[list[Call], str, Share]]) -> None:
 
 
 def compile_share() -> None:
-    """What a process of `compile_classes` does: compile the calls that it is handed on stdin."""
+    """Body of a process of `compile_classes`: compile the calls that it is handed on stdin."""
     calls, target, share = pickle.load(sys.stdin.buffer)
     for call in calls:
         with contextlib.suppress(Unsupported, compiler.CompileError):

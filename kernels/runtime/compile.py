@@ -375,7 +375,7 @@ def resources(kernel: Kernel, target: str) -> Resources:
 
 
 def reported(log: str, ptx: str) -> Resources:
-    """What an assembler's log says that the one kernel of `ptx` uses. Raises: CompileError where it does not say it."""
+    """Resources of the one kernel of `ptx` by an assembler's log. Raises: CompileError where it does not say them."""
 
     def numbers(pattern: str) -> list[int]:
         return [int(found) for found in re.findall(pattern, log)]

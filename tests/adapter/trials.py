@@ -108,7 +108,7 @@ REFUSED = {  # family: the model, its config, what the error names, and why
 
 @pytest.fixture(scope="module")
 def rows() -> Iterator[Callable[..., None]]:
-    """What adds a row to the table."""
+    """A function that adds a row to the table."""
     found: dict[str, dict[str, Any]] = {}
     yield lambda family, **cells: found.update(
         {family: {"release": transformers.__version__, "family": family, **cells}}

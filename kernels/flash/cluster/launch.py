@@ -1,4 +1,4 @@
-"""What the launches of the cluster kernels share."""
+"""Parts that the launches of the cluster kernels share."""
 
 from dataclasses import dataclass
 from typing import Any
