@@ -2,8 +2,10 @@
 
 A stream of a green context launches to a slice of the card, which has fewer multiprocessors and takes smaller clusters.
 Torch's own streams live as long as the process, so their handles tell them apart. Other streams come and go, and a
-handle may be used again: the driver's id of the stream tells them apart. Stream 0 is that of the context that is
-current, which costs a driver call to see: it is taken for that of the whole card until a launch is refused.
+handle may be used again: they are told apart by the multiprocessors of their context too, which each call asks for. (The
+driver's id of a stream would do, but asking for it while the stream is captured ends the capture.) Stream 0 is that of
+the context that is current, which costs a driver call to see: it is taken for that of the whole card until a launch is
+refused.
 """
 
 import contextlib
@@ -22,13 +24,17 @@ CLUSTERS = (16, 8, 4, 2)
 PROBE = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry probe() { ret; }\n"
 
 _lasting: dict[tuple[int, int], Share] = {}  # of torch's own streams, by device and handle
-_others: dict[int, Share] = {}  # by id
+_others: dict[tuple[int, int, int], Share] = {}  # by device, handle and multiprocessors of the green context
 
 
 def share_of(device: int) -> Share:
     """The share of torch's current stream; `device` is the current one. Raises: GpuError."""
     stream = torch._C._cuda_getCurrentRawStream(device)
-    return _lasting.get((device, stream)) or _others.get(gpu.stream_id(stream)) or _ask(device, stream)
+    found = _lasting.get((device, stream))
+    if found is None:
+        sms = gpu.green_sms(stream)
+        found = _others.get((device, stream, sms)) or _ask(device, stream, sms)
+    return found
 
 
 def plans(kept: dict[Any, dict[int, Any]], device: int) -> dict[int, Any]:
@@ -41,17 +47,17 @@ def plans(kept: dict[Any, dict[int, Any]], device: int) -> dict[int, Any]:
 
 def green_share(device: int) -> Share:
     """The share of the current stream, in a slice that refused a cluster. Raises: GpuError."""
-    share = _ask(device, torch._C._cuda_getCurrentRawStream(device))
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    share = _ask(device, stream, gpu.green_sms(stream))
     return share._replace(cluster=min(share.cluster, gpu.PORTABLE_CLUSTER))
 
 
-def _ask(device: int, stream: int) -> Share:
-    sms = gpu.green_sms(stream)
+def _ask(device: int, stream: int, sms: int) -> Share:
     share = Share(sms, _largest_cluster()) if sms else _whole(device)
     if stream and stream == torch.cuda.current_stream(device).stream_id:  # as torch names a stream that is not its own
         if len(_others) >= MOST_STREAMS:
             _others.clear()
-        _others[gpu.stream_id(stream)] = share
+        _others[device, stream, sms] = share
     elif stream or not sms:
         _lasting[device, stream] = share
     return share

@@ -17,6 +17,7 @@ from kernels.runtime import compile as compiler
 from kernels.runtime import gpu, streams
 
 OK, TOO_LARGE = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
+NOT_IN_CAPTURE = driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 CLUSTER_DIM = int(driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
 CONFIG = ctypes.c_uint32 * 8  # grid, block, shared memory; then the stream, and the address and number of attributes
 ATTRIBUTE_BYTES = 72
@@ -55,7 +56,7 @@ class Driver:
 
     def cuStreamGetId(self, stream: int) -> Any:
         self.asked += 1
-        return OK, self.of(stream).id
+        return (NOT_IN_CAPTURE, 0) if resident.capturing() else (OK, self.of(stream).id)
 
     def cuStreamGetGreenCtx(self, stream: int) -> Any:
         assert self.version >= 12_040
