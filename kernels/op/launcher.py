@@ -20,8 +20,7 @@ DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "b
 MOST_PLANS, MOST_MAPS = 256, 4096  # that are remembered: of a signature, of a plan
 ALIGNED = 256  # bytes, which a tensor map begins on
 VALUES = (*NAMES[:-2], *LEFT, *MAPS)  # which a launch picks its arguments from; NAMES end with the first two of LEFT
-NO_MAPS = (b"",) * len(MAPS)
-NOTHING = (0,) * len(LEFT) + NO_MAPS
+NO_WORKSPACE, NO_MAPS = (0,) * len(LEFT), (b"",) * len(MAPS)
 K, V = slice(4, 7), slice(8, 11)  # of the strides: batch, head and row
 
 Pick = Callable[[tuple[Any, ...]], tuple[Any, ...]]
@@ -112,14 +111,14 @@ class Launcher:
         last_seq_k, last_strides, plan = self._last
         if last_seq_k != seq_k or (self._by_strides and last_strides != strides):
             plan = self.plan(seq_k, strides)
-        moving: tuple[Any, ...] = (*addresses, lengths, *NOTHING)
+        moving: tuple[Any, ...] = (*addresses, lengths, *NO_WORKSPACE)  # the first of MOVING
         if plan.nbytes:
             memory = torch.empty(plan.nbytes, dtype=torch.uint8, device=self.device)
             start = memory.data_ptr()
             left = [0 if offset is None else start + offset for offset in plan.offsets]
-            moving = (*addresses, lengths, *left, *NO_MAPS)
+            moving = (*addresses, lengths, *left)
         if plan.maps:
-            moving = (*moving[: -len(MAPS)], *encoded(plan, moving))
+            moving = (*moving, *encoded(plan, moving))
         made_of = (self, seq_k, q_offset, strides) if self.kept else None
         values: tuple[Any, ...] = ()
         for made, grid, pick in plan.steps:
@@ -130,7 +129,7 @@ class Launcher:
                 apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
                 sizes = plan.call.sizes(seq_k, q_offset, lengths)
                 rotation = (self.rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
-                values = (*addresses, *apart_in_rows, *sizes, *rotation, *moving[5:])
+                values = (*addresses, *apart_in_rows, *sizes, *rotation, *(moving[5:] if plan.maps else (*moving[5:], *NO_MAPS)))
             made.launch(grid, pick(values), made_of)
 
 
