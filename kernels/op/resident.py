@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..runtime import streams
+
 MOST_BYTES = 64 << 20  # on all GPUs together
 
 _tables: dict[Any, torch.Tensor] = {}
@@ -44,14 +46,9 @@ def stays(made: torch.Tensor) -> bool:
     return made.data_ptr() in _addresses
 
 
-def capturing() -> bool:
-    """Whether a CUDA graph is being captured on the current stream."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-
-
 def refuse_capture(needed: str) -> None:
     """Raise RuntimeError while a CUDA graph is being captured."""
-    if capturing():
+    if streams.capturing():
         raise RuntimeError(
             f"a CUDA graph is being captured, and this call needs {needed} that no call before it has made; "
             "make one call with the same arguments, on tensors and a slice of the card alike, before the capture"

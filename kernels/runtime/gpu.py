@@ -82,6 +82,14 @@ def multiprocessors(device: int) -> int:
     return _attribute("MULTIPROCESSOR_COUNT", device)
 
 
+def stream_id(stream: int) -> int:
+    """The driver's id of a stream: another stream may have its handle one day, none has its id.
+
+    Not of a stream that is captured: the driver refuses that, and ends the capture.
+    """
+    return int(_check(driver.cuStreamGetId(stream)))
+
+
 def green_sms(stream: int) -> int:
     """The multiprocessors of the green context that a stream is of, or on stream 0 that is current; else 0."""
     if _check(driver.cuDriverGetVersion()) < GREEN_SINCE:

@@ -2,10 +2,9 @@
 
 A stream of a green context launches to a slice of the card, which has fewer multiprocessors and takes smaller clusters.
 Torch's own streams live as long as the process, so their handles tell them apart. Other streams come and go, and a
-handle may be used again: they are told apart by the multiprocessors of their context too, which each call asks for. (The
-driver's id of a stream would do, but asking for it while the stream is captured ends the capture.) Stream 0 is that of
-the context that is current, which costs a driver call to see: it is taken for that of the whole card until a launch is
-refused.
+handle may be used again: the driver's id of the stream tells them apart. While such a stream is captured its id is not
+to be had, so each call asks for its share. Stream 0 is that of the context that is current, which costs a driver call to
+see: it is taken for that of the whole card until a launch is refused.
 """
 
 import contextlib
@@ -24,17 +23,16 @@ CLUSTERS = (16, 8, 4, 2)
 PROBE = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry probe() { ret; }\n"
 
 _lasting: dict[tuple[int, int], Share] = {}  # of torch's own streams, by device and handle
-_others: dict[tuple[int, int, int], Share] = {}  # by device, handle and multiprocessors of the green context
+_others: dict[int, Share] = {}  # by id
 
 
 def share_of(device: int) -> Share:
     """The share of torch's current stream; `device` is the current one. Raises: GpuError."""
     stream = torch._C._cuda_getCurrentRawStream(device)
     found = _lasting.get((device, stream))
-    if found is None:
-        sms = gpu.green_sms(stream)
-        found = _others.get((device, stream, sms)) or _ask(device, stream, sms)
-    return found
+    if found is None and not capturing():
+        found = _others.get(gpu.stream_id(stream))
+    return found or _ask(device, stream)
 
 
 def plans(kept: dict[Any, dict[int, Any]], device: int) -> dict[int, Any]:
@@ -47,17 +45,24 @@ def plans(kept: dict[Any, dict[int, Any]], device: int) -> dict[int, Any]:
 
 def green_share(device: int) -> Share:
     """The share of the current stream, in a slice that refused a cluster. Raises: GpuError."""
-    stream = torch._C._cuda_getCurrentRawStream(device)
-    share = _ask(device, stream, gpu.green_sms(stream))
+    share = _ask(device, torch._C._cuda_getCurrentRawStream(device))
     return share._replace(cluster=min(share.cluster, gpu.PORTABLE_CLUSTER))
 
 
-def _ask(device: int, stream: int, sms: int) -> Share:
+def capturing() -> bool:
+    """Whether a CUDA graph is being captured on the current stream."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _ask(device: int, stream: int) -> Share:
+    sms = gpu.green_sms(stream)
     share = Share(sms, _largest_cluster()) if sms else _whole(device)
     if stream and stream == torch.cuda.current_stream(device).stream_id:  # as torch names a stream that is not its own
+        if capturing():
+            return share
         if len(_others) >= MOST_STREAMS:
             _others.clear()
-        _others[device, stream, sms] = share
+        _others[gpu.stream_id(stream)] = share
     elif stream or not sms:
         _lasting[device, stream] = share
     return share

@@ -440,7 +440,7 @@ def test_a_capture_is_refused_what_only_an_earlier_call_can_make(card: Card, mon
     q = normal(2, 2, 3, 8)
     rope_attention(q, q, q)
     alibi_attention(q, q, q)
-    monkeypatch.setattr(resident, "capturing", lambda: True)
+    monkeypatch.setattr(streams, "capturing", lambda: True)
     for captured in (rope_attention, alibi_attention):
         captured(q, q, q)
     arguments._settled.clear()  # planned anew, but made before

@@ -12,7 +12,7 @@ from test_ops_launch import use
 
 from kernels import rope_attention, warm_up
 from kernels.limits import Share
-from kernels.op import arguments, resident
+from kernels.op import arguments
 from kernels.runtime import compile as compiler
 from kernels.runtime import gpu, streams
 
@@ -56,7 +56,7 @@ class Driver:
 
     def cuStreamGetId(self, stream: int) -> Any:
         self.asked += 1
-        return (NOT_IN_CAPTURE, 0) if resident.capturing() else (OK, self.of(stream).id)
+        return (NOT_IN_CAPTURE, 0) if streams.capturing() else (OK, self.of(stream).id)
 
     def cuStreamGetGreenCtx(self, stream: int) -> Any:
         assert self.version >= 12_040
@@ -209,12 +209,12 @@ def test_capture_in_a_slice_replays_what_a_call_there_has_loaded(card: Driver, m
     assert card.largest() == 16
     card.stream, card.streams = 96, {96: Stream(7, 48, 8), 97: Stream(8, 48, 8)}
     with monkeypatch.context() as capture:
-        capture.setattr(resident, "capturing", lambda: True)
+        capture.setattr(streams, "capturing", lambda: True)
         with pytest.raises(RuntimeError, match="on tensors and a slice of the card alike, before the capture"):
             call()
     call()
     loaded = list(card.names)
-    monkeypatch.setattr(resident, "capturing", lambda: True)
+    monkeypatch.setattr(streams, "capturing", lambda: True)
     for card.stream in (96, 97):
         assert card.largest() == 8
     assert card.names == loaded
