@@ -129,7 +129,8 @@ class Launcher:
                 apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
                 sizes = plan.call.sizes(seq_k, q_offset, lengths)
                 rotation = (self.rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
-                values = (*addresses, *apart_in_rows, *sizes, *rotation, *(moving[5:] if plan.maps else (*moving[5:], *NO_MAPS)))
+                moved = moving[5:] if plan.maps else (*moving[5:], *NO_MAPS)
+                values = (*addresses, *apart_in_rows, *sizes, *rotation, *moved)
             made.launch(grid, pick(values), made_of)
 
 

@@ -166,6 +166,8 @@ peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", sdp
 
 SMALLEST_TILE = 16  # queries, or keys, of a tile of a Triton kernel
 SMALL_BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16, "num_stages": 1, "num_warps": 8, "FORCE_USE_FLEX_ATTENTION": True}
+
+
 def require_positions(problem: Problem) -> None:
     require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
 

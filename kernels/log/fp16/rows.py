@@ -24,6 +24,7 @@ def copy_row(tile, place, head, row):
         st4(tile, place + dim, ld4(source, dim))
         dim += VECTOR
 
+
 DIM_UNROLL = 8
 
 
@@ -89,8 +90,7 @@ def exponentials(scores, first_score, row_max):
 
 @cuda.jit(device=True, inline="always")
 def add_values(accumulator, first, weights, first_weight, values, stride):
-    """Add the weighted sum of a tile of values, rows `stride` halves apart, to the 64 floats at `accumulator[first]`.
-    """
+    """Add the weighted sum of a tile of values, rows `stride` halves apart, to the 64 floats at `accumulator[first]`."""
     dim = cint(0)
     while dim < HDIM:
         for step in range(DIM_UNROLL):

@@ -7,7 +7,6 @@ sums of the four in arrays.
 Source: RoPE Fusion Implementation Log, V3, items 12-14.
 """
 
-
 import math
 
 from numba import cuda, float32
