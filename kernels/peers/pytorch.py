@@ -27,7 +27,8 @@ T = TypeVar("T")
 
 
 def sdpa(problem: Problem, backend: str) -> Attention:
-    require(problem.q_offset == 0, "q_offset", problem.q_offset, 0, MUST_BE)
+    """SDPA's `is_causal` puts query 0 at key 0."""
+    require(problem.q_offset == 0 or not problem.causal, "q_offset", problem.q_offset, 0, MUST_BE)
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         options = {"is_causal": problem.causal, "enable_gqa": problem.heads != problem.kv_heads}
@@ -166,6 +167,8 @@ peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", sdp
 
 SMALLEST_TILE = 16  # queries, or keys, of a tile of a Triton kernel
 SMALL_BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16, "num_stages": 1, "num_warps": 8, "FORCE_USE_FLEX_ATTENTION": True}
+
+
 def require_positions(problem: Problem) -> None:
     require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
 

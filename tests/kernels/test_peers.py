@@ -1,5 +1,8 @@
 """The peers of V8: they do the whole job, or say why they do not."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -92,11 +95,67 @@ def test_half_precision_does_not_reach_the_angles(monkeypatch, dtype: str, field
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64}, "rotary_dim is 16 and hdim 64"),
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64, "rotary_dim": 64}, "batch is 2; .* takes 1"),
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64, "rotary_dim": 64, "batch": 1}, "set .* FLASHINFER"),
+        ("flash3_rope", {"dtype": "float16"}, "dtype is float16; FlashAttention 3 takes bfloat16"),
+        ("flash3_rope", {"dtype": "bfloat16", "hdim": 264}, "hdim is 264; .* a multiple of 8 up to 256"),
+        ("flash3_rope", {"dtype": "bfloat16", "q_offset": 0}, "q_offset is 0; it must be 11"),
+        ("flash3_rope", {"dtype": "bfloat16"}, "set FLASH3"),
     ],
 )
 def test_they_say_what_they_do_not_take(name: str, fields: dict, message: str) -> None:
     with pytest.raises(Unsupported, match=message):
         version(name)(problem(**fields))
+
+
+# Its documented layout and mask, in float32.
+INTERFACE = """
+import torch
+
+def flash_attn_func(q, k, v, softmax_scale, causal, num_splits):
+    q, k, v = (x.transpose(1, 2).float() for x in (q, k, v))
+    sees = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2]) if causal else None
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(q, k, v, sees, scale=softmax_scale, enable_gqa=True).transpose(1, 2).bfloat16()
+"""
+
+
+@pytest.fixture
+def flash3_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of FlashAttention 3's interface, which FLASH3 names."""
+    (tmp_path / "fa3_fwd_interface.py").write_text(INTERFACE)
+    monkeypatch.setenv("FLASH3", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "fa3_fwd_interface", None)
+    del sys.modules["fa3_fwd_interface"]
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["flash3_rope", "flash3"])
+@pytest.mark.parametrize("fields", [{"kv_heads": 2}, {"kv_heads": 1, "causal": False, "q_offset": 3}], ids=str)
+def test_flash_attention_3_gets_rotated_tensors_in_its_layout(monkeypatch, flash3_package, name, fields) -> None:
+    monkeypatch.setattr(pytorch, "compiled", lambda function: function)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    family = version(name).family
+    asked = problem(family=family, heads=4, dtype="bfloat16", rotary_dim=16 if family == "rope" else 0, **fields)
+    case = reference_of(asked, "sharp")
+    q, k, v = (torch.from_numpy(case.inputs[which]).bfloat16() for which in "qkv")
+    out = version(name)(asked).call(q, k, v)
+    assert out.shape == q.shape and case.compare(out).status == "ok"
+
+
+def test_flash_attention_3_refuses_other_cards_and_broken_packages(monkeypatch, flash3_package) -> None:
+    call, x = (
+        version("flash3")(problem(family="attention", rotary_dim=0, dtype="bfloat16")).call,
+        torch.zeros(1, 1, 1, 8),
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    with pytest.raises(Unsupported, match=r"capability is 8\.0; .* takes 9\.0"):
+        call(x, x, x)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    (flash3_package / "fa3_fwd_interface.py").write_text("import no_such_library")
+    with pytest.raises(Unsupported, match="cannot be loaded: No module named 'no_such_library'"):
+        call(x, x, x)
+    (flash3_package / "fa3_fwd_interface.py").unlink()
+    with pytest.raises(Unsupported, match="which has no fa3_fwd_interface"):
+        version("flash3")(problem(dtype="bfloat16", family="attention", rotary_dim=0))
 
 
 def test_flex_attention_falls_back_to_small_blocks_once(monkeypatch) -> None:
