@@ -304,13 +304,9 @@ def _studies() -> Iterator[Study]:
     yield Study("control", "The same in CUDA C++", both, ((_ids(lambda v: v.id in in_c), plain),))
     everywhere = tuple(dict.fromkeys((*CHOSEN, *BEYOND, *MAP)))
     yield Study("beyond", "V8 against the log and PyTorch", warm, (((*LOG_AND_V8, *COMPILED), BEYOND),))
-    smallest, short, long = CHOSEN[:3]
     peers = (
         (("rope_v8", COMPILED[0], *ONE_GRAPH), everywhere),
         (("triton_rope_sliced",), CHOSEN),
-        (("triton_rope", "triton_rope_ieee"), (smallest, short, long)),
-        (("flex_rope",), (smallest,)),  # these compile for longest: at 512 dims this one was not after five minutes
-        (("flex_rope_tf32x3", "torch_rope_sdpa_one_graph_efficient", "torch_rope_sdpa_one_graph_math"), (long,)),
     )
     yield Study("peers", "V8 against whatever else there is", warm, peers)
     tuned = ("rope_v8", *ONE_GRAPH, *AUTOTUNED)
