@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from ..constants import MUST_BE, require
-from ..runtime.environment import flash3_folder
+from ..runtime.environment import library_folder
 from ..version import Problem, Unsupported
 from .half import _rotate_halves
 from .pytorch import Attention, embedded, peer, rope_tables
@@ -28,7 +28,7 @@ TAKES = "{kind} is {needed}; FlashAttention 3 takes {allowed}"
 
 def _found() -> Path:
     """The folder of the package. Raises: Unsupported, saying what is missing."""
-    folder = flash3_folder()
+    folder = library_folder("FLASH3")
     if folder is None:
         raise Unsupported("library", LIBRARY, "FLASH3", "{needed} is no part of the project: set {allowed}")
     if not (folder / f"{INTERFACE}.py").is_file():

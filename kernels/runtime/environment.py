@@ -23,15 +23,9 @@ def cache_folder() -> Path | None:
     return None
 
 
-def flashinfer_folder() -> Path | None:
-    """The folder that FLASHINFER names; None where it is unset."""
-    folder = os.environ.get("FLASHINFER")
-    return Path(folder).expanduser().absolute() if folder else None
-
-
-def flash3_folder() -> Path | None:
-    """The folder that FLASH3 names; None where it is unset."""
-    folder = os.environ.get("FLASH3")
+def library_folder(variable: str) -> Path | None:
+    """The folder of a library that an environment variable names; None where it is unset."""
+    folder = os.environ.get(variable)
     return Path(folder).expanduser().absolute() if folder else None
 
 
