@@ -171,6 +171,7 @@ HALF_PEERS = (
     "torch_sdpa_half_cudnn",
 )  # fmt: skip
 FLASHINFER = ("flashinfer_rope", "flashinfer")
+FLASH3 = ("flash3_rope", "flash3")
 
 
 def _half(problems: Iterable[Problem]) -> tuple[Problem, ...]:
@@ -179,7 +180,7 @@ def _half(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 def unrotated(problem: Problem) -> Problem:
     """The same without RoPE, from keys that are rotated already."""
-    return replace(problem, family="attention", rotary_dim=0, q_offset=0)
+    return replace(problem, family="attention", rotary_dim=0, q_offset=problem.q_offset * problem.causal)
 
 
 def _embeddings() -> Iterator[Problem]:
@@ -259,6 +260,15 @@ def _prompts(everywhere: Sequence[Problem]) -> Study:
     return Study("prompts", "Prompts in float32, and chunks of queries against many keys", ("device_warm",), parts)
 
 
+def _beside_flash3(name: str, about: str, ours: tuple[str, ...], peers: tuple[str, ...] = ()) -> Study:
+    """Problems of the list `name`, with RoPE and without. `ours` end the names of kernels that the op may choose."""
+    rope, pytorch = _listed(name), ("torch_rope_half_flash", "torch_rope_half_cudnn", *peers)
+    rotated = (*(f"rope_{each}" for each in ours), *pytorch, FLASH3[0])
+    alone = (*(f"attention_{each}" for each in ours), *HALF_PEERS[2:], FLASH3[1])
+    parts = (rotated, rope), (alone, tuple(map(unrotated, rope)))
+    return Study(name, f"{about}, in bfloat16, beside FlashAttention 3", ("device_warm",), parts)
+
+
 def _studies() -> Iterator[Study]:
     warm, both = ("device_warm",), ("device_warm", SOURCE_TIMER)
     of_log = _ids(lambda v: not (v.ablation or v.beyond or v.control_of))
@@ -294,13 +304,9 @@ def _studies() -> Iterator[Study]:
     yield Study("control", "The same in CUDA C++", both, ((_ids(lambda v: v.id in in_c), plain),))
     everywhere = tuple(dict.fromkeys((*CHOSEN, *BEYOND, *MAP)))
     yield Study("beyond", "V8 against the log and PyTorch", warm, (((*LOG_AND_V8, *COMPILED), BEYOND),))
-    smallest, short, long = CHOSEN[:3]
     peers = (
         (("rope_v8", COMPILED[0], *ONE_GRAPH), everywhere),
         (("triton_rope_sliced",), CHOSEN),
-        (("triton_rope", "triton_rope_ieee"), (smallest, short, long)),
-        (("flex_rope",), (smallest,)),  # these compile for longest: at 512 dims this one was not after five minutes
-        (("flex_rope_tf32x3", "torch_rope_sdpa_one_graph_efficient", "torch_rope_sdpa_one_graph_math"), (long,)),
     )
     yield Study("peers", "V8 against whatever else there is", warm, peers)
     tuned = ("rope_v8", *ONE_GRAPH, *AUTOTUNED)
@@ -311,6 +317,8 @@ def _studies() -> Iterator[Study]:
     yield Study("embeddings", "Every embedding on one core", warm, own)
     yield _split_keys()
     yield _half_prompts()
+    yield _beside_flash3("few", "Few queries that meet many keys", ("decode", "prompt"), HALF_PEERS[:1])
+    yield _beside_flash3("long", "Long prompts", ("prompt",))
     yield _prompts(everywhere)
     against = (*FUSIONS, "rope_chunk", "rope_decode", "rope_prompt32", *ONE_GRAPH)
     yield Study("heldout", "V8 on problems drawn at random", warm, ((against, tuple(_held_out())),))

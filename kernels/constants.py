@@ -47,8 +47,7 @@ def attention_buffers(problem: Problem, **extra: Buffer) -> dict[str, Buffer]:
 
 
 def require_raw_keys(problem: Problem) -> None:
-    """Raise Unsupported for a cache of rotated keys, or for queries before the first key."""
-    require(problem.cache == "none", "cache", problem.cache, "none")
+    """Raise Unsupported for queries before the first key."""
     require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
 
 

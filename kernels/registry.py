@@ -22,5 +22,5 @@ from .log.ablations import rope as _rope_ablations, rope_v3_64_queries
 from .log.ablations import fp16 as _fp16_ablations, fp16_phase4_mma, fp16_phase6_iter2_warp_per_row
 from .flash import versions as _beyond_the_log
 from .peers import embeddings
-from .peers import half, flashinfer
+from .peers import half, flashinfer, flash3
 from .log.controls import register as _controls, ablations as _control_ablations

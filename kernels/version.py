@@ -21,15 +21,14 @@ from .tensor_map import TensorMap
 
 FAMILIES = ("attention", "sinusoidal", "rope", "alibi", "learned", "fp16")
 DTYPES = ("float32", "float16", "bfloat16")
-CACHES = ("none", "rotated")
 TABLES = ("computed", "float32", "float16", "float8")
 
 Status = Literal["ok", "wrong"]
 HazardKind = Literal["race", "uninitialised", "out_of_bounds"]
 # A field of the problem, a limit of the GPU, or a library.
 Refusal = Literal[
-    "family", "batch", "kv_heads", "seq_q", "seq_k", "hdim", "rotary_dim", "dtype", "causal", "q_offset", "cache",
-    "table", "elements", "positions", "shared_memory", "capability", "cluster", "grid", "scale", "library",
+    "family", "batch", "kv_heads", "seq_q", "seq_k", "hdim", "rotary_dim", "dtype", "causal", "q_offset", "table",
+    "elements", "positions", "shared_memory", "capability", "cluster", "grid", "scale", "library",
 ]  # fmt: skip
 MOST_BLOCKS = {"x": 2**31 - 1, "y": 65_535, "z": 65_535}  # blocks of a grid, on every compute capability
 
@@ -63,9 +62,8 @@ class Problem:
 
     Tensors are contiguous: q `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`, out like q. Query
     i has position `q_offset + i`, key j position j. `rotary_dim` is the number of leading dims that RoPE rotates, 0
-    without RoPE. With `cache` "rotated" all keys except the last seq_q are already rotated. Fields that a family does
-    not use keep their defaults. `None` means the usual value: kv_heads = heads, seq_k = seq_q, q_offset = seq_k -
-    seq_q.
+    without RoPE. Fields that a family does not use keep their defaults. `None` means the usual value: kv_heads = heads,
+    seq_k = seq_q, q_offset = seq_k - seq_q.
 
     Raises:
         ValueError: a field is out of range; the message names the field and what is allowed.
@@ -82,7 +80,6 @@ class Problem:
     dtype: str = "float32"
     causal: bool = False
     q_offset: int = None  # type: ignore[assignment]
-    cache: str = "none"
     table: str = "computed"
 
     def __post_init__(self) -> None:
@@ -94,7 +91,7 @@ class Problem:
         fill("seq_k", self.seq_q)
         fill("q_offset", self.seq_k - self.seq_q)
         object.__setattr__(self, "causal", bool(self.causal))
-        for name, allowed in (("family", FAMILIES), ("dtype", DTYPES), ("cache", CACHES), ("table", TABLES)):
+        for name, allowed in (("family", FAMILIES), ("dtype", DTYPES), ("table", TABLES)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
         for name in ("batch", "heads", "kv_heads", "seq_q", "seq_k", "hdim"):
@@ -107,8 +104,6 @@ class Problem:
             raise ValueError(
                 f"rotary_dim is {self.rotary_dim}; it must be even and between 0 and hdim, which is {self.hdim}"
             )
-        if self.cache != "none" and (self.family != "rope" or self.seq_q >= self.seq_k):
-            raise ValueError(f"cache is {self.cache!r}; it must be 'none' without RoPE, or without keys before seq_q")
 
     @property
     def softmax_scale(self) -> float:
@@ -131,8 +126,7 @@ class Problem:
         rotary = f" R{self.rotary_dim}" if self.rotary_dim else ""
         keys = f"/{self.seq_k}" if self.seq_k != self.seq_q else ""
         mask = " causal" if self.causal else ""
-        cache = " cached" if self.cache == "rotated" else ""
-        return f"{self.family} B{self.batch} H{self.heads} S{self.seq_q}{keys} D{self.hdim}{rotary}{mask}{cache}"
+        return f"{self.family} B{self.batch} H{self.heads} S{self.seq_q}{keys} D{self.hdim}{rotary}{mask}"
 
 
 PROBLEM_COLUMNS = tuple(f.name for f in fields(Problem))
@@ -379,6 +373,9 @@ class Version:
 
     def __call__(self, problem: Problem, target: str = EMULATED_TARGET) -> Plan:
         """Plan `problem` for a target such as "sm_90". Raises: Unsupported, with the value given and those allowed."""
+        if problem.family != self.family:
+            template = "family is {needed}; this version takes {allowed}"
+            raise Unsupported("family", problem.family, self.family, template)
         return self.plan(problem, target=target) if self.by_target else self.plan(problem)
 
 

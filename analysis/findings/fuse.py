@@ -70,11 +70,11 @@ def beside(gains: Estimates) -> Outcomes:
 
 
 def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str) -> Estimates:
-    """Where the op runs a version: how many times as fast as the fastest peer it is. Raises: NotMeasured."""
+    """Where the op runs a version ("": any), how many times as fast as the fastest peer it is. Raises: NotMeasured."""
     found: dict[Problem, Estimate] = {}
     for problem in e.study(study).problems("rope"):
-        peers = rivals(e, problem, version, (study,), timer) if problem.dtype in dtypes else []
-        if peers and served(e, problem) == version:
+        ours = served(e, problem)
+        if problem.dtype in dtypes and version in ("", ours) and (peers := rivals(e, problem, ours, (study,), timer)):
             found[problem] = peers[0].over
     if not found:
         raise NotMeasured(f"calls of rope_attention were not timed beside others: `make measure STUDY={study}`")

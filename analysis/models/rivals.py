@@ -83,7 +83,7 @@ def rivals(
 @functools.lru_cache(maxsize=4)
 def beside_op(e: Evidence) -> dict[Problem, Rival]:
     """The fastest right peer beside the kernels that the op runs, wherever both were timed in float32."""
-    single = [problem for problem in COMPARED if problem.dtype == "float32" and problem.cache == "none"]
+    single = [problem for problem in COMPARED if problem.dtype == "float32"]
     found = {problem: rivals(e, problem, ours=served(e, problem)) for problem in single}
     return {problem: peers[0] for problem, peers in found.items() if peers}
 

@@ -123,16 +123,18 @@ def calls(e: Evidence) -> Table | Missing:
         ("decode, half precision",): lambda: beside(over_others(e, STUDY, RAW, WARM, *HALF)),
         ("decode, float32",): lambda: beside(float32_over_others(e, fuse.decodes)),
         ("prompts, half precision",): lambda: beside(over_others(e, "half_prompts", "rope_prompt", WARM, *HALF)),
+        ("few queries on many keys, bfloat16",): lambda: beside(over_others(e, "few", "", WARM, *HALF)),
+        ("long prompts, bfloat16",): lambda: beside(over_others(e, "long", "", WARM, *HALF)),
         ("prompts, float32",): lambda: beside(float32_over_others(e, lambda problem: not fuse.decodes(problem))),
     })
     caption = (
         f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of PyTorch, "
-        "compiled or not, kernels in Triton and, in half precision, FlashInfer. Counted are all shapes at which "
-        f"at least one of these was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
+        "compiled or not, kernels in Triton and, in half precision, FlashInfer and FlashAttention 3. Counted are all "
+        f"shapes at which at least one of these was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
     )
     if not rows:
         return Missing.study("peers")
-    source = measured(e, *MEASURED_IN, "half_prompts")
+    source = measured(e, *MEASURED_IN, "half_prompts", "few", "long")
     return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source, title="Does our call win?")
 
 

@@ -1,15 +1,13 @@
 """Kernels beyond the documents, registered: V8 and its variants, decode, prompts, chunks, Phase 7, other embeddings.
 
-Source: beyond the documents.
+All planners raise Unsupported. Source: beyond the documents.
 """
 
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ..constants import require
-from ..rates import alibi_slopes, require_table
+from ..rates import require_table, slopes_of
 from ..version import Buffer, Plan, Problem, register
 from .chunks.plan import chunk_plan
 from .cluster import Operands, attend, embed_rows, hybrid, plan, require_problem
@@ -25,35 +23,29 @@ from .prompts.plan import prompt_plan
 
 
 @register(
-    title="Head dim over a cluster",
-    parent="attention_online_fixed",
-    baseline="attention_online_fixed",
-    change="a cluster shares the head dim and sums the scores in shared memory; TF32 tensor cores, three products",
-    beyond=True,
+    title="Head dim over a cluster", parent="attention_online_fixed", baseline="attention_online_fixed", beyond=True,
     variant_of="rope_v8",
-)
+    change="a cluster shares the head dim and sums the scores in shared memory; TF32 tensor cores, three products",
+)  # fmt: skip
 def attention_v8(problem: Problem, target: str) -> Plan:
-    """Plan float32 attention on the V8 core for the target. Raises: Unsupported.
+    """Plan float32 attention on the V8 core for the target.
 
-    Change from attention_online_fixed: the core of kernels/flash/cluster instead of one thread per key.
+    The core is kernels/flash/cluster, instead of one thread per key.
     """
     require_problem(problem, "attention")
     return plan(problem, attend(problem, target=target))
 
 
 @register(
-    title="Full fusion over a cluster",
-    parent="rope_v7",
-    baseline="rope_separate",
+    title="Full fusion over a cluster", parent="rope_v7", baseline="rope_separate", beyond=True,
     change="one launch; a cluster shares the head dim; K is rotated once a query tile; TF32 tensor cores",
-    beyond=True,
-)
+)  # fmt: skip
 def rope_v8(problem: Problem, target: str) -> Plan:
-    """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported.
+    """Plan float32 RoPE attention on the V8 core for the target.
 
-    Change from rope_v7: one launch, on the core of kernels/flash/cluster instead of one thread per key; each block has
-    a slice of the dims. K is rotated between its load and its product, once per tile of queries. Where few queries meet
-    many keys, clusters share the keys, and a second launch combines their parts.
+    The core is kernels/flash/cluster, instead of one thread per key; each block has a slice of the dims. K is rotated
+    between its load and its product. Where few queries meet many keys, clusters share the keys, and a second launch
+    combines their parts.
     """
     require_problem(problem, "rope")
     launch = attend(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim, target=target)
@@ -61,17 +53,14 @@ def rope_v8(problem: Problem, target: str) -> Plan:
 
 
 @register(
-    title="Full fusion over a cluster, by warps",
-    parent="rope_v8",
-    baseline="rope_v8",
+    title="Full fusion over a cluster, by warps", parent="rope_v8", baseline="rope_v8", beyond=True,
     change="mma.sync of single warps in place of wgmma",
-    beyond=True,
-)
+)  # fmt: skip
 def rope_v8_mma(problem: Problem, target: str) -> Plan:
-    """Plan float32 RoPE attention on compute capability 9.0 and up. Raises: Unsupported.
+    """Plan float32 RoPE attention on compute capability 9.0 and up.
 
-    Change from rope_v8: the core of kernels/flash/cluster/mma for every problem. It runs on every GPU with clusters;
-    that of kernels/flash/cluster/wgmma runs on compute capability 9.0 only.
+    The core of kernels/flash/cluster/mma serves every problem. It runs on every GPU with clusters; that of
+    kernels/flash/cluster/wgmma runs on compute capability 9.0 only.
     """
     require_problem(problem, "rope")
     launch = attend_by_warps(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim, target=target)
@@ -79,17 +68,13 @@ def rope_v8_mma(problem: Problem, target: str) -> Plan:
 
 
 @register(
-    title="Full fusion on every GPU",
-    parent="rope_v8",
-    baseline="rope_separate",
+    title="Full fusion on every GPU", parent="rope_v8", baseline="rope_separate", beyond=True,
     change="no cluster and no tensor cores: a block streams K and V through registers, K is rotated once a query tile",
-    beyond=True,
-)
+)  # fmt: skip
 def rope_v8_portable(problem: Problem) -> Plan:
-    """Plan float32 RoPE attention on compute capability 7.5 and up. Raises: Unsupported.
+    """Plan float32 RoPE attention on compute capability 7.5 and up.
 
-    Change from rope_v8: the core of kernels/flash/cluster/portable instead of clusters and tensor cores; a block
-    computes the whole head dim of its tile of queries.
+    A block of kernels/flash/cluster/portable computes the whole head dim of its tile of queries.
     """
     require_problem(problem, "rope")
     launch = attend_anywhere(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim)
@@ -97,18 +82,12 @@ def rope_v8_portable(problem: Problem) -> Plan:
 
 
 @register(
-    title="Separate, then attention over a cluster",
-    parent="rope_v8",
-    baseline="rope_v8",
-    change="Q and K are rotated by launches of their own, through global memory; the core is the same",
-    beyond=True,
+    title="Separate, then attention over a cluster", parent="rope_v8", baseline="rope_v8", beyond=True,
     variant_of="rope_v8",
-)
+    change="Q and K are rotated by launches of their own, through global memory; the core is the same",
+)  # fmt: skip
 def rope_separate_v8(problem: Problem, target: str) -> Plan:
-    """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported.
-
-    Change from rope_v8: a kernel rotates Q and K before the attention, through global memory; the core is the same.
-    """
+    """Plan float32 RoPE attention on the V8 core for the target."""
     require_problem(problem, "rope")
     call = Operands(problem, of_pairs(ROPE, problem.rotary_dim), "rates", problem.rotary_dim)
     attention = attend(problem, q="q_embedded", k="k_embedded", target=target)
@@ -117,18 +96,13 @@ def rope_separate_v8(problem: Problem, target: str) -> Plan:
 
 
 @register(
-    title="Hybrid, attention over a cluster",
-    parent="rope_v8",
-    baseline="rope_separate_v8",
-    change="K is rotated by a launch of its own; Q inside; the core is the same",
-    beyond=True,
-    variant_of="rope_v8",
-)
+    title="Hybrid, attention over a cluster", parent="rope_v8", baseline="rope_separate_v8", beyond=True,
+    variant_of="rope_v8", change="K is rotated by a launch of its own; Q inside; the core is the same",
+)  # fmt: skip
 def rope_hybrid_v8(problem: Problem, target: str) -> Plan:
-    """Plan float32 RoPE attention on the V8 core for the target. Raises: Unsupported.
+    """Plan float32 RoPE attention on the V8 core for the target.
 
-    Change from rope_v8: a kernel rotates K before the attention, as in rope_v7; on wgmma the attention starts
-    meanwhile.
+    A kernel rotates K before the attention, as in rope_v7; on wgmma the attention starts meanwhile.
     """
     require_problem(problem, "rope")
     dims = problem.rotary_dim
@@ -137,104 +111,63 @@ def rope_hybrid_v8(problem: Problem, target: str) -> Plan:
 
 
 @register(
-    title="Split keys for decode",
-    parent="rope_v8",
-    baseline="rope_separate",
+    title="Split keys for decode", parent="rope_v8", baseline="rope_separate", beyond=True,
     change="keys split over blocks; a key is read and rotated once for all query heads that share it",
-    beyond=True,
-)
+)  # fmt: skip
 def rope_decode(problem: Problem, target: str) -> Plan:
-    """Plan up to 8 queries a head in float32 or half precision. Raises: Unsupported.
+    """Plan up to 8 queries a head in float32 or half precision.
 
-    Change from rope_v8: keys are split over blocks and combined by a second launch; query heads of a group share a
-    block; keys are rotated on their way to the product by a recurrence with exact seeds.
+    A second launch combines the splits. Keys are rotated on their way to the product by a recurrence with exact seeds.
     """
-    require(problem.family == "rope", "family", problem.family, "rope")
     return decode_plan(problem, target)
 
 
 @register(
-    title="Split keys for decode",
-    parent="attention_v8",
-    baseline="attention_online_fixed",
-    change="keys split over blocks; a key is read once for all query heads that share it",
-    beyond=True,
+    title="Split keys for decode", parent="attention_v8", baseline="attention_online_fixed", beyond=True,
     variant_of="rope_decode",
-)
+    change="keys split over blocks; a key is read once for all query heads that share it",
+)  # fmt: skip
 def attention_decode(problem: Problem, target: str) -> Plan:
-    """Plan up to 8 queries a head in float32 or half precision. Raises: Unsupported.
-
-    Change from attention_v8: keys are split over blocks, and query heads of a group share a block.
-    """
-    require(problem.family == "attention", "family", problem.family, "attention")
+    """Plan up to 8 queries a head in float32 or half precision."""
     return decode_plan(problem, target)
 
 
 @register(
-    title="Prompts in half precision",
-    parent="rope_v8",
-    baseline="rope_separate",
+    title="Prompts in half precision", parent="rope_v8", baseline="rope_separate", beyond=True,
     change="half precision on mma.sync or wgmma; keys rotated by a launch before, which the second overlaps",
-    beyond=True,
-)
+)  # fmt: skip
 def rope_prompt(problem: Problem, target: str) -> Plan:
-    """Plan float16 or bfloat16. Raises: Unsupported.
+    """Plan float16 or bfloat16.
 
-    Change from rope_v8: half precision; queries are rotated as they come, and keys by a launch of their own, which the
-    second overlaps.
+    Queries are rotated as they are loaded.
     """
-    require(problem.family == "rope", "family", problem.family, "rope")
     return prompt_plan(problem, target)
 
 
 @register(
-    title="Prompts in half precision",
-    parent="attention_v8",
-    baseline="attention_online_fixed",
-    change="half precision on mma.sync or wgmma",
-    beyond=True,
-    variant_of="rope_prompt",
-)
+    title="Prompts in half precision", parent="attention_v8", baseline="attention_online_fixed", beyond=True,
+    variant_of="rope_prompt", change="half precision on mma.sync or wgmma",
+)  # fmt: skip
 def attention_prompt(problem: Problem, target: str) -> Plan:
-    """Plan float16 or bfloat16. Raises: Unsupported.
-
-    Change from attention_v8: half precision on tensor cores.
-    """
-    require(problem.family == "attention", "family", problem.family, "attention")
+    """Plan float16 or bfloat16."""
     return prompt_plan(problem, target)
 
 
 @register(
-    title="Prompts in float32 on wgmma",
-    parent="rope_prompt",
-    baseline="rope_separate",
+    title="Prompts in float32 on wgmma", parent="rope_prompt", baseline="rope_separate", beyond=True,
     change="two float16 parts of each float32, made and rotated by a launch before; three products on wgmma",
-    beyond=True,
-)
+)  # fmt: skip
 def rope_prompt32(problem: Problem, target: str) -> Plan:
-    """Plan float32 with up to 256 dims. Raises: Unsupported.
-
-    Change from rope_prompt: a launch before rotates and splits each float32 into two float16 parts; three products of
-    parts give one of float32.
-    """
-    require(problem.family == "rope", "family", problem.family, "rope")
+    """Plan float32 with up to 256 dims."""
     return prompt32_plan(problem, target)
 
 
 @register(
-    title="Split keys for chunks of queries",
-    parent="rope_decode",
-    baseline="rope_separate",
+    title="Split keys for chunks of queries", parent="rope_decode", baseline="rope_separate", beyond=True,
     change="tiles of keys and values that warps share, rotated in shared memory; three products on TF32 tensor cores",
-    beyond=True,
-)
+)  # fmt: skip
 def rope_chunk(problem: Problem, target: str) -> Plan:
-    """Plan float32 with up to 320 dims. Raises: Unsupported.
-
-    Change from rope_decode: 16 queries or more a head; tiles of keys and values in shared memory, rotated there; three
-    TF32 products of each pair of factors.
-    """
-    require(problem.family == "rope", "family", problem.family, "rope")
+    """Plan float32 with 16 queries or more a head and up to 320 dims."""
     return chunk_plan(problem, target)
 
 
@@ -243,22 +176,17 @@ ALONE: dict[str, Any] = {"wgmma": False, "stages": 1, "ahead": 0}  # a tile is a
 
 
 def _plan(problem: Problem, target: str, **fields: Any) -> Plan:
-    require(problem.family == "fp16", "family", problem.family, "fp16")
     require(problem.dtype == "float16", "dtype", problem.dtype, "float16")
     return prompt_plan(problem, target, overlap=False, **fields)
 
 
 @register(
-    title="Phase 7a: scores on tensor cores",
-    parent="fp16_phase4",
-    baseline="fp16_phase4",
-    source=PHASE_7,
+    title="Phase 7a: scores on tensor cores", parent="fp16_phase4", baseline="fp16_phase4", beyond=True,
+    source=PHASE_7, iterations=100,
     change="scores by mma.sync, which leaves them in registers, and with them the softmax; eight warps",
-    iterations=100,
-    beyond=True,
-)
+)  # fmt: skip
 def fp16_phase7a(problem: Problem, target: str) -> Plan:
-    """Plan float16 attention. Raises: Unsupported.
+    """Plan float16 attention.
 
     The tile kernel is that of `flash.prompts.mma`: 32 query rows a block, as in Phase 4; two warps share the rows and
     four the keys of a tile, 128 or 256 at a time. Scores are fragments in a warp's registers, and the online softmax is
@@ -268,44 +196,30 @@ def fp16_phase7a(problem: Problem, target: str) -> Plan:
 
 
 @register(
-    title="Phase 7b: both products on tensor cores",
-    parent="fp16_phase7a",
-    baseline="fp16_phase4",
-    source=PHASE_7,
-    change="the weighted sum by mma.sync, of weights as they lie in registers",
-    iterations=100,
-    beyond=True,
-)
+    title="Phase 7b: both products on tensor cores", parent="fp16_phase7a", baseline="fp16_phase4", beyond=True,
+    source=PHASE_7, iterations=100, change="the weighted sum by mma.sync, of weights as they lie in registers",
+)  # fmt: skip
 def fp16_phase7b(problem: Problem, target: str) -> Plan:
-    """Plan float16 attention. Raises: Unsupported."""
+    """Plan float16 attention."""
     return _plan(problem, target, **ALONE)
 
 
 @register(
-    title="Phase 7c: tiles are copied ahead",
-    parent="fp16_phase7b",
-    baseline="fp16_phase4",
-    source=PHASE_7,
+    title="Phase 7c: tiles are copied ahead", parent="fp16_phase7b", baseline="fp16_phase4", beyond=True,
+    source=PHASE_7, iterations=100,
     change="two or three tiles of keys and values in shared memory, asked for before they are needed",
-    iterations=100,
-    beyond=True,
-)
+)  # fmt: skip
 def fp16_phase7c(problem: Problem, target: str) -> Plan:
-    """Plan float16 attention. Raises: Unsupported."""
+    """Plan float16 attention."""
     return _plan(problem, target, wgmma=False)
 
 
 @register(
-    title="Phase 7d: wgmma",
-    parent="fp16_phase7c",
-    baseline="fp16_phase4",
-    source=PHASE_7,
+    title="Phase 7d: wgmma", parent="fp16_phase7c", baseline="fp16_phase4", beyond=True, source=PHASE_7, iterations=100,
     change="wgmma and tensor maps: 128 query rows a block, scores of a tile started with the sum of the one before",
-    iterations=100,
-    beyond=True,
-)
+)  # fmt: skip
 def fp16_phase7d(problem: Problem, target: str) -> Plan:
-    """Plan float16 attention on compute capability 9.0. Raises: Unsupported.
+    """Plan float16 attention on compute capability 9.0.
 
     The kernel is that of `flash.prompts.wgmma`.
     """
@@ -313,19 +227,16 @@ def fp16_phase7d(problem: Problem, target: str) -> Plan:
 
 
 @register(
-    title="Full fusion over a cluster",
-    parent="sinusoidal_v5",
-    baseline="sinusoidal_separate_float4",
-    change="one launch; a cluster shares the head dim, K is embedded once a query tile; TF32 tensor cores",
-    beyond=True,
+    title="Full fusion over a cluster", parent="sinusoidal_v5", baseline="sinusoidal_separate_float4", beyond=True,
     variant_of="rope_v8",
-)
+    change="one launch; a cluster shares the head dim, K is embedded once a query tile; TF32 tensor cores",
+)  # fmt: skip
 def sinusoidal_v6(problem: Problem, target: str) -> Plan:
-    """Plan float32 attention with sinusoidal embeddings, computed or from a table. Raises: Unsupported.
+    """Plan float32 attention with sinusoidal embeddings, computed or from a table.
 
-    Change from sinusoidal_v5: the core of kernels/flash/cluster instead of one thread per key. K is embedded between
-    its load and its product, once per tile of queries; where there are many such tiles, all blocks embed it once
-    together. The embedding uses frequencies without powf, or a table.
+    The core is kernels/flash/cluster, instead of one thread per key. K is embedded between its load and its product;
+    where there are many tiles of queries, all blocks embed it once together. The embedding uses frequencies without
+    powf, or a table.
     """
     require_problem(problem, "sinusoidal")
     if problem.table != "computed":
@@ -334,39 +245,26 @@ def sinusoidal_v6(problem: Problem, target: str) -> Plan:
     return plan(problem, launch, rates=rates_buffer(problem.hdim))
 
 
-def _slopes(batch: int, heads: int) -> np.ndarray:
-    return np.tile(alibi_slopes(heads), batch).astype(np.float32)
-
-
 @register(
-    title="Bias over a cluster",
-    parent="attention_v8",
+    title="Bias over a cluster", parent="attention_v8", beyond=True, variant_of="rope_v8",
     change="a bias by distance on the scores",
-    beyond=True,
-    variant_of="rope_v8",
-)
+)  # fmt: skip
 def alibi_v1(problem: Problem, target: str) -> Plan:
-    """Plan float32 attention with linear biases. Raises: Unsupported.
+    """Plan float32 attention with linear biases.
 
-    Change from attention_v8: each score gets -slope * |query position - key position|; Q and K are not embedded.
+    Each score gets -slope * |query position - key position|; Q and K are not embedded.
     """
     require_problem(problem, "alibi")
     require_table(problem)
-    slopes = Buffer((problem.batch * problem.heads,), init=partial(_slopes, problem.batch, problem.heads))
+    slopes = Buffer((problem.batch * problem.heads,), init=partial(slopes_of, problem.batch, problem.heads))
     return plan(problem, attend(problem, ALIBI, "slopes", target=target), slopes=slopes)
 
 
 @register(
-    title="Full fusion over a cluster",
-    parent="sinusoidal_v6",
+    title="Full fusion over a cluster", parent="sinusoidal_v6", beyond=True, variant_of="rope_v8",
     change="rows of a table of float32, halves or float8 in place of sines",
-    beyond=True,
-    variant_of="rope_v8",
-)
+)  # fmt: skip
 def learned_v1(problem: Problem, target: str) -> Plan:
-    """Plan float32 attention with the problem's learned `table`. Raises: Unsupported.
-
-    Change from sinusoidal_v6: the added rows come from a table instead of sines; the core is the same.
-    """
+    """Plan float32 attention with the problem's learned `table`."""
     require_problem(problem, "learned")
     return add_rows(problem, target)

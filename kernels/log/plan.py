@@ -29,11 +29,10 @@ def online_layout(**extra: int) -> SharedLayout:
 
 
 def require_log_problem(problem: Problem, family: str, multiple: int = 4, all_dims: bool = False) -> None:
-    """Raise Unsupported unless the log's fp32 kernels take it: one family, fp32, no mask, as many queries as keys.
+    """Raise Unsupported unless the log's fp32 kernels take it: fp32, no mask, as many queries as keys.
 
     With `all_dims`, RoPE rotates all of them, as in the log's first RoPE kernels.
     """
-    require(problem.family == family, "family", problem.family, family)
     require(problem.dtype == "float32", "dtype", problem.dtype, "float32")
     require(not problem.causal, "causal", True, False, NO_MASK)
     require_one_sequence(problem)

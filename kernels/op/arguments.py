@@ -33,7 +33,7 @@ NO_TENSORS = Tensors()
 
 
 class Asked(NamedTuple):
-    """What a call asks beside its tensors. `family` is "attention", "rope" or "alibi"."""
+    """The arguments of a call but its tensors, with their defaults. `family` is "attention", "rope" or "alibi"."""
 
     family: str
     rotary_dim: int
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What is checked once for all calls of a signature: what they ask but for seq_k and q_offset, which may grow.
+    """The arguments that all calls of a signature share, checked once; seq_k and q_offset may grow.
 
     `by_place`: whether it matters where queries stand. `launches` is for whoever launches to remember their plans in,
     as `streams.plans` has them.
@@ -82,7 +82,7 @@ def ask(
     scale: Any = None,
     compiles: bool = False,
 ) -> tuple[Settled, int]:
-    """What a call asks, with its defaults: what is settled once for each signature, and its q_offset.
+    """Check the arguments of a call; return what its signature shares, and its q_offset.
 
     compiles: whether torch.compile runs it, so that there are no signatures
 
@@ -130,7 +130,7 @@ def ask(
 
 
 def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any, lengths: Any) -> tuple[Any, ...]:
-    """What of the tensors is settled: all but the rows of the tables and how many positions there are."""
+    """The parts of the tensors that a signature shares: all but the rows of tables and the number of positions."""
     settled = (
         cos is not None and (cos.shape[1:], cos.shape == sin.shape),
         positions is not None and positions.shape[:-1],

@@ -21,7 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..constants import FREQUENCY_BASE, MUST_BE, require
 from ..runtime import cache
-from ..runtime.environment import flashinfer_folder
+from ..runtime.environment import library_folder
 from ..version import Problem, Unsupported
 from .pytorch import Attention, peer
 
@@ -36,7 +36,7 @@ TAKES = "{kind} is {needed}; FlashInfer takes {allowed}"
 
 def _found() -> tuple[str, Path]:
     """nvcc, and the folder of the headers. Raises: Unsupported, saying what is missing."""
-    folder, nvcc = flashinfer_folder(), shutil.which("nvcc")
+    folder, nvcc = library_folder("FLASHINFER"), shutil.which("nvcc")
     if folder is None or nvcc is None:
         missing = "their folder in FLASHINFER" if folder is None else "nvcc on the PATH"
         raise Unsupported("library", "FlashInfer", missing, "{needed} is compiled from its headers: set {allowed}")

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..version import Problem
-from .pytorch import EFFICIENT, MATH, Attention, Tables, compiled, peer, require_positions, rope_tables, rotate_both
+from .pytorch import Attention, Tables, compiled, peer, require_positions, rope_tables, rotate_both
 
 AUTOTUNED = "max-autotune-no-cudagraphs"  # tries kernels and tiles for each product; calls are in a CUDA graph already
 
@@ -38,16 +37,13 @@ def _written_out(
 
 
 def _by_sdpa(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, causal: bool, offset: int, backend: str
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Tables, causal: bool, offset: int
 ) -> torch.Tensor:
     """SDPA's `is_causal` puts query 0 at key 0, so queries that start later get a mask."""
     gqa = q.shape[1] != k.shape[1]
     q, k = rotate_both(q, k, tables)
     mask = sees(q.shape[2], k.shape[2], offset, q.device) if causal and offset else None
-    if not backend:
-        return scaled_dot_product_attention(q, k, v, mask, is_causal=causal and not offset, enable_gqa=gqa)
-    with sdpa_kernel(getattr(SDPBackend, backend)):
-        return scaled_dot_product_attention(q, k, v, mask, is_causal=causal and not offset, enable_gqa=gqa)
+    return scaled_dot_product_attention(q, k, v, mask, is_causal=causal and not offset, enable_gqa=gqa)
 
 
 def one_graph(
@@ -67,8 +63,8 @@ def _rope_attention(problem: Problem, mode: str | None = None) -> Attention:
     return one_graph(problem, _written_out, mode, None, problem.softmax_scale, problem.causal, problem.q_offset)
 
 
-def _rope_sdpa(problem: Problem, backend: str = "", mode: str | None = None) -> Attention:
-    return one_graph(problem, _by_sdpa, mode, None, problem.causal, problem.q_offset, backend)
+def _rope_sdpa(problem: Problem, mode: str | None = None) -> Attention:
+    return one_graph(problem, _by_sdpa, mode, None, problem.causal, problem.q_offset)
 
 
 _GRAPH = "compiled as one graph"
@@ -78,5 +74,3 @@ _written("torch_rope_one_graph", title=f"RoPE and attention written out, {_GRAPH
 _written("torch_rope_one_graph_autotuned", title=f"RoPE and attention written out, {_GRAPH}, autotuned", mode=AUTOTUNED)
 _sdpa("torch_rope_sdpa_one_graph", title=f"RoPE and PyTorch SDPA, {_GRAPH}")
 _sdpa("torch_rope_sdpa_one_graph_autotuned", title=f"RoPE and PyTorch SDPA, {_GRAPH}, autotuned", mode=AUTOTUNED)
-_sdpa("torch_rope_sdpa_one_graph_efficient", title=f"RoPE and PyTorch SDPA, efficient, {_GRAPH}", backend=EFFICIENT)
-_sdpa("torch_rope_sdpa_one_graph_math", title=f"RoPE and PyTorch SDPA, math, {_GRAPH}", backend=MATH)

@@ -10,11 +10,10 @@ from typing import TypeVar
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..checking.reference import positions, rotate
-from ..constants import MUST_BE, MUST_EQUAL_HEADS, OPT_IN_SHARED_LIMIT, require
+from ..constants import MUST_BE, MUST_EQUAL_HEADS, require
 from ..rates import angles
 from ..version import Buffer, Plan, Problem, register
 
@@ -26,8 +25,13 @@ Tables = tuple[torch.Tensor, ...]
 T = TypeVar("T")
 
 
+def require_positions(problem: Problem) -> None:
+    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
+
+
 def sdpa(problem: Problem, backend: str) -> Attention:
-    require(problem.q_offset == 0, "q_offset", problem.q_offset, 0, MUST_BE)
+    """SDPA's `is_causal` puts query 0 at key 0."""
+    require(problem.q_offset == 0 or not problem.causal, "q_offset", problem.q_offset, 0, MUST_BE)
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         options = {"is_causal": problem.causal, "enable_gqa": problem.heads != problem.kv_heads}
@@ -128,8 +132,6 @@ def peer(
     """Register a peer whose attention is `make(problem, **options)`."""
 
     def plan(problem: Problem) -> Plan:
-        require(problem.family == family, "family", problem.family, family, PEER_TAKES)
-        require(problem.cache == "none", "cache", problem.cache, "none", PEER_TAKES)
         if family == "fp16":
             require(problem.dtype == "float16", "dtype", problem.dtype, "float16", PEER_TAKES)
         shapes = {"q": problem.q_shape, "k": problem.kv_shape, "v": problem.kv_shape, "out": problem.q_shape}
@@ -160,77 +162,3 @@ _rope("torch_rope_compiled_sdpa_efficient", title=f"Compiled RoPE, {THEN}, effic
 _rope("torch_rope_compiled_sdpa_math", title=f"Compiled RoPE, {THEN}, math", backend=MATH)
 peer("torch_sdpa_fp16_flash", "fp16", "PyTorch SDPA, flash, half precision", sdpa, backend=FLASH)
 peer("torch_sdpa_fp16_cudnn", "fp16", "PyTorch SDPA, cudnn, half precision", sdpa, backend=CUDNN)
-
-
-# ---------------------------------------------------------------- beyond the documents: the peers of V8
-
-SMALLEST_TILE = 16  # queries, or keys, of a tile of a Triton kernel
-SMALL_BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16, "num_stages": 1, "num_warps": 8, "FORCE_USE_FLEX_ATTENTION": True}
-
-
-def require_positions(problem: Problem) -> None:
-    require(problem.q_offset >= 0, "q_offset", problem.q_offset, "0 or more", MUST_BE)
-
-
-def require_tile(problem: Problem) -> None:
-    """Raise Unsupported where the tile of a Triton kernel, which spans the head dim, exceeds shared memory."""
-    needs = 2 * SMALLEST_TILE * problem.hdim * 4
-    template = (
-        f"hdim {problem.hdim} needs {{needed:,}} B of shared memory for {SMALLEST_TILE} keys and their values, "
-        "a block's limit is {allowed:,} B"
-    )
-    require(needs <= OPT_IN_SHARED_LIMIT, "shared_memory", needs, OPT_IN_SHARED_LIMIT, template)
-
-
-def _block_mask(problem: Problem, q: torch.Tensor) -> BlockMask | None:
-    if not problem.causal:
-        return None
-    offset = problem.q_offset
-
-    def sees(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        return key <= query + offset
-
-    return create_block_mask(sees, None, None, problem.seq_q, problem.seq_k, device=q.device)
-
-
-def _flex(problem: Problem, precision: str) -> Attention:
-    """flex_attention, compiled: with the block sizes that PyTorch chooses, or the smallest if those do not fit.
-
-    By default its products are in TF32 unless `torch.get_float32_matmul_precision()` is "highest". So `precision`,
-    "ieee" or "tf32x3", is passed to the kernel, as an option that PyTorch forwards and does not document.
-    """
-    require(problem.dtype == "float32", "dtype", problem.dtype, "float32", PEER_TAKES)
-    require_positions(problem)
-    require_tile(problem)
-    attend, gqa = compiled(flex_attention), problem.heads != problem.kv_heads
-    mask = once_per_device(functools.partial(_block_mask, problem))
-    exact = {"FLOAT32_PRECISION": repr(precision)}
-    untried = [exact, {**exact, **SMALL_BLOCKS}]
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        while True:
-            try:
-                out = attend(q, k, v, block_mask=mask(q), enable_gqa=gqa, kernel_options=untried[0])
-            except RuntimeError:
-                if len(untried) == 1:
-                    raise
-                untried.pop(0)
-            else:
-                del untried[1:]
-                return out
-
-    return call
-
-
-def _rope_flex(problem: Problem, precision: str) -> Attention:
-    """Compiled RoPE, then flex_attention, which exposes scores to user code but not rows of Q and K.
-
-    In one compiled function the kernels would be the same, and PyTorch 2.13 for the CPU fails where all dims rotate.
-    """
-    attend = _flex(problem, precision)
-    return embedded(attend, rope_tables(problem), rotate_both)
-
-
-_flex_peer = functools.partial(peer, family="rope", make=_rope_flex, beyond=True)
-_flex_peer("flex_rope", title="Compiled RoPE, then flex_attention, compiled, ieee", precision="ieee")
-_flex_peer("flex_rope_tf32x3", title="Compiled RoPE, then flex_attention, compiled, tf32x3", precision="tf32x3")

@@ -26,13 +26,13 @@ UNREGISTERED = {"contract.register"}
 REFUSAL, REFUSES = "contract.Unsupported", "require"
 IMPLICIT = {*dir(builtins), "__name__", "__file__"}
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 IMPORTS = (ast.Import, ast.ImportFrom)
+REFUSED = (ast.Global, ast.Nonlocal, ast.Match, ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
 
 
 class UnresolvedName(LookupError):
-    """Code uses a name that its module, the package and Python's builtins lack."""
+    """Code uses a name that its module, the package and Python's builtins lack, or binds one in a way not followed."""
 
 
 @dataclass(frozen=True)
@@ -76,20 +76,14 @@ def _of_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """
     for node in nodes:
         yield node
-        if isinstance(node, COMPREHENSIONS):
-            for child in ast.walk(node):
-                if isinstance(child, ast.NamedExpr):
-                    yield child.target
-        elif not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+        if not isinstance(node, (*COMPREHENSIONS, ast.FunctionDef, ast.ClassDef, ast.Lambda)):
             yield from _of_scope(ast.iter_child_nodes(node))
 
 
 def _bound(node: ast.AST) -> str | None:
     """The name that `node` itself binds, except by an import."""
-    if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler)):
         return node.name
-    if isinstance(node, ast.MatchMapping):
-        return node.rest
     return node.id if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else None
 
 
@@ -259,6 +253,9 @@ class _Writer:
             raise UnresolvedName(f"{module}: {node.id}, which {self.definition.name} uses, is not defined")
         return target
 
+    def _unresolved(self, what: str) -> UnresolvedName:
+        return UnresolvedName(f"{self.definition.module}: {self.definition.name} {what}")
+
     def _write(self, node: object, scopes: tuple[Scope, ...]) -> None:
         if isinstance(node, list):
             self.parts.append("[")
@@ -270,12 +267,13 @@ class _Writer:
             self.parts.append(repr(node))
         elif isinstance(node, (ast.Name, ast.Attribute)) and (target := self._target(node, scopes)):
             if isinstance(target, PackageModule):
-                user = f"{self.definition.module}: {self.definition.name}"
-                raise UnresolvedName(f"{user} uses the module {target.name} as a value")
+                raise self._unresolved(f"uses the module {target.name} as a value")
             self.parts += [target if isinstance(target, Definition) else target.origin, f" {type(node.ctx).__name__}"]
         elif isinstance(node, ast.Raise) and node.exc and self._refusal(node.exc, scopes):
             self.parts.append(f"Raise({REFUSAL})")
-        elif isinstance(node, (*FUNCTIONS, ast.Lambda)):
+        elif isinstance(node, REFUSED):
+            raise self._unresolved(f"has {type(node).__name__}, whose names are not followed")
+        elif isinstance(node, (ast.FunctionDef, ast.Lambda)):
             body: list[Any] = node.body if isinstance(node.body, list) else [node.body]
             inner = (*self._seen_inside(scopes), self._scope(body, _parameters(node.args)))
             self._fields(node, scopes, body=inner)
@@ -290,7 +288,7 @@ class _Writer:
         """Write a node as `ast.dump` of Python 3.12 does, on any Python. `body` are the scopes of its body."""
         self.parts.append(f"{type(node).__name__}(")
         names = list(node._fields)
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and "type_params" not in names:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and "type_params" not in names:
             names.append("type_params")
         for name in names:
             value = getattr(node, name, [] if name == "type_params" else None)
@@ -309,6 +307,8 @@ class _Writer:
     def _comprehension(self, node: ast.AST, scopes: tuple[Scope, ...]) -> None:
         """Write a comprehension: the first iterable is evaluated in the outer scope, the rest in the inner one."""
         assert isinstance(node, COMPREHENSIONS)
+        if any(isinstance(child, ast.NamedExpr) for child in ast.walk(node)):
+            raise self._unresolved("has := in a comprehension, whose names are not followed")
         targets = _of_scope(generator.target for generator in node.generators)
         local: Scope = {name: None for target in targets if (name := _bound(target))}
         inner = (*self._seen_inside(scopes), local)
@@ -323,16 +323,13 @@ class _Writer:
     def _scope(self, body: Iterable[ast.AST], parameters: Iterable[str] = ()) -> Scope:
         """The names that a body binds; an import from the package keeps its target."""
         scope: Scope = dict.fromkeys(parameters)
-        elsewhere: set[str] = set()
         for node in _of_scope(body):
-            if isinstance(node, (ast.Global, ast.Nonlocal)):
-                elsewhere |= set(node.names)
-            elif isinstance(node, IMPORTS):
+            if isinstance(node, IMPORTS):
                 for name, origin in self._aliases(node):
                     scope[name] = self.code.imported(*origin) if self.code.holds(origin[0]) else None
             elif bound := _bound(node):
                 scope[bound] = None
-        return {name: target for name, target in scope.items() if name not in elsewhere}
+        return scope
 
     def _aliases(self, node: ast.Import | ast.ImportFrom) -> list[tuple[str, Imported]]:
         module = self.definition.module

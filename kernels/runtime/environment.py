@@ -1,8 +1,9 @@
 """Settings of the process that imports the kernels: environment variables, and its version of Numba CUDA.
 
 FUSED_PE_CACHE: the folder of compiled kernels; unset or empty, `~/.cache/fused-positional-embeddings`; /dev/null, none.
-FLASHINFER: the folder `flashinfer/data` of FlashInfer's package, whose headers its peers compile. NUMBA_*: Numba reads
-these. `compile` always uses its own options; the simulator is refused here.
+FLASHINFER: the folder `flashinfer/data` of FlashInfer's package, whose headers its peers compile. FLASH3: the folder
+of FlashAttention 3's package, unpacked. NUMBA_*: Numba reads these. `compile` always uses its own options; the
+simulator is refused here.
 """
 
 import contextlib
@@ -22,9 +23,9 @@ def cache_folder() -> Path | None:
     return None
 
 
-def flashinfer_folder() -> Path | None:
-    """The folder that FLASHINFER names; None where it is unset."""
-    folder = os.environ.get("FLASHINFER")
+def library_folder(variable: str) -> Path | None:
+    """The folder of a library that an environment variable names; None where it is unset."""
+    folder = os.environ.get(variable)
     return Path(folder).expanduser().absolute() if folder else None
 
 

@@ -91,7 +91,6 @@ BINDINGS = [
     "with open(1) as x:\n    pass",
     "try:\n    x = 1\nexcept OSError:\n    x = 0",
     "try:\n    import numpy as x\nexcept ImportError:\n    x = 1",
-    "match 1:\n    case [x, *_]:\n        pass",
     "class x:\n    y = 1",
     "class x:\n    def y(self):\n        return 1",
     "def x():\n    return 1",
@@ -198,6 +197,10 @@ def test_what_refuses_and_what_the_contract_holds_does_not_count() -> None:
         ("from .other import *\ndef plan():\n    return 1", "imports all names of package.other"),
         ("from . import other\ndef plan():\n    return print(other)", "uses the module package.other as a value"),
         ("from .other import x\nx = 1\ndef plan():\n    return x", "both imports and defines x"),
+        ("def plan():\n    global x\n    x = 1", "plan has Global, whose names are not followed"),
+        ("def plan():\n    match 1:\n        case [x, *_]:\n            return x", "plan has Match, whose names"),
+        ("def plan():\n    async def x():\n        return 1", "plan has AsyncFunctionDef, whose names"),
+        ("def plan():\n    return [x for y in 'ab' if (x := y)]", "plan has := in a comprehension, whose names"),
     ],
 )
 def test_a_name_that_does_not_resolve_is_an_error(plan: str, message: str) -> None:

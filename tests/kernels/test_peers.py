@@ -1,14 +1,15 @@
 """The peers of V8: they do the whole job, or say why they do not."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
-from kernels import VERSIONS, Problem, Unsupported, version
+from kernels import Problem, Unsupported, version
 from kernels.checking.reference import reference_of
 from kernels.peers import one_graph, pytorch, triton
 
-BEYOND = [v for v in VERSIONS.values() if v.is_peer and v.beyond]
-OF_ROPE = [v for v in VERSIONS.values() if v.family == "rope" and (v.is_peer or v.beyond)]
 LATE = {"seq_q": 9, "seq_k": 20, "hdim": 32, "causal": True}  # queries behind key 0, whose mask is no square
 
 
@@ -34,9 +35,9 @@ OFFSETS = [
     ("name", "fields", "compiles"),
     [
         *(pytest.param(name, {"heads": 4, "kv_heads": 2}, True, marks=pytest.mark.deep)
-          for name in ("torch_rope_one_graph", "torch_rope_sdpa_one_graph", "flex_rope")),
+          for name in ("torch_rope_one_graph", "torch_rope_sdpa_one_graph")),
         *((f"torch_rope_{name}", fields, False) for fields in OFFSETS
-          for name in ("one_graph", "sdpa_one_graph", "sdpa_one_graph_math")),
+          for name in ("one_graph", "sdpa_one_graph")),
     ],
 )  # fmt: skip
 def test_one_graph_is_attention_at_every_offset(monkeypatch, name: str, fields: dict, compiles: bool) -> None:
@@ -77,21 +78,20 @@ def test_half_precision_does_not_reach_the_angles(monkeypatch, dtype: str, field
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        *((v.id, {"seq_q": 1, "causal": False, "cache": "rotated"}, "cache is rotated; ") for v in OF_ROPE),
         ("torch_rope_one_graph", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
         ("torch_rope_sdpa_one_graph", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
-        ("flex_rope", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
-        ("flex_rope", {"hdim": 2048}, "hdim 2048 needs 262,144 B of shared memory .* limit is 232,448 B"),
-        ("triton_rope", {"hdim": 2048}, "hdim 2048 needs 262,144 B of shared memory .* limit is 232,448 B"),
-        ("triton_rope", {"hdim": 80}, "hdim is 80; a Triton tile takes a power of two, 16 or more"),
         ("triton_rope_sliced", {"hdim": 160}, "hdim is 160; slices of a head dim take a multiple of 64"),
-        ("triton_rope_ieee", {"dtype": "float16"}, "dtype is float16; this peer takes float32"),
-        ("triton_rope", {"seq_k": 5}, "q_offset is -4; it must be 0 or more"),
+        ("triton_rope_sliced", {"dtype": "float16"}, "dtype is float16; this peer takes float32"),
+        ("triton_rope_sliced", {"hdim": 64, "seq_k": 5}, "q_offset is -4; it must be 0 or more"),
         ("flashinfer_rope", {}, "dtype is float32; FlashInfer takes float16"),
         ("flashinfer_rope", {"dtype": "float16"}, "hdim is 32; FlashInfer takes 64, 128, 256"),
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64}, "rotary_dim is 16 and hdim 64"),
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64, "rotary_dim": 64}, "batch is 2; .* takes 1"),
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64, "rotary_dim": 64, "batch": 1}, "set .* FLASHINFER"),
+        ("flash3_rope", {"dtype": "float16"}, "dtype is float16; FlashAttention 3 takes bfloat16"),
+        ("flash3_rope", {"dtype": "bfloat16", "hdim": 264}, "hdim is 264; .* a multiple of 8 up to 256"),
+        ("flash3_rope", {"dtype": "bfloat16", "q_offset": 0}, "q_offset is 0; it must be 11"),
+        ("flash3_rope", {"dtype": "bfloat16"}, "set FLASH3"),
     ],
 )
 def test_they_say_what_they_do_not_take(name: str, fields: dict, message: str) -> None:
@@ -99,33 +99,67 @@ def test_they_say_what_they_do_not_take(name: str, fields: dict, message: str) -
         version(name)(problem(**fields))
 
 
-def test_flex_attention_falls_back_to_small_blocks_once(monkeypatch) -> None:
-    seen = []
+# Its documented layout and mask, in float32.
+INTERFACE = """
+import torch
 
-    def attend(q, k, v, kernel_options, **_):
-        seen.append(kernel_options)
-        if "BLOCK_M" not in kernel_options:
-            raise RuntimeError("out of resource")
-        return q
+def flash_attn_func(q, k, v, softmax_scale, causal, num_splits):
+    q, k, v = (x.transpose(1, 2).float() for x in (q, k, v))
+    sees = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2]) if causal else None
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(q, k, v, sees, scale=softmax_scale, enable_gqa=True).transpose(1, 2).bfloat16()
+"""
 
-    monkeypatch.setattr(pytorch, "compiled", lambda function: attend)
-    call = pytorch._flex(problem(), "tf32x3")
-    q = torch.zeros(1)
-    assert call(q, q, q) is q and call(q, q, q) is q
-    assert ["BLOCK_M" in options for options in seen] == [False, True, True]
-    assert {options["FLOAT32_PRECISION"] for options in seen} == {"'tf32x3'"}
+
+@pytest.fixture
+def flash3_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of FlashAttention 3's interface, which FLASH3 names."""
+    (tmp_path / "fa3_fwd_interface.py").write_text(INTERFACE)
+    monkeypatch.setenv("FLASH3", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "fa3_fwd_interface", None)
+    del sys.modules["fa3_fwd_interface"]
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["flash3_rope", "flash3"])
+@pytest.mark.parametrize("fields", [{"kv_heads": 2}, {"kv_heads": 1, "causal": False, "q_offset": 3}], ids=str)
+def test_flash_attention_3_gets_rotated_tensors_in_its_layout(monkeypatch, flash3_package, name, fields) -> None:
+    monkeypatch.setattr(pytorch, "compiled", lambda function: function)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    family = version(name).family
+    asked = problem(family=family, heads=4, dtype="bfloat16", rotary_dim=16 if family == "rope" else 0, **fields)
+    case = reference_of(asked, "sharp")
+    q, k, v = (torch.from_numpy(case.inputs[which]).bfloat16() for which in "qkv")
+    out = version(name)(asked).call(q, k, v)
+    assert out.shape == q.shape and case.compare(out).status == "ok"
+
+
+def test_flash_attention_3_refuses_other_cards_and_broken_packages(monkeypatch, flash3_package) -> None:
+    call, x = (
+        version("flash3")(problem(family="attention", rotary_dim=0, dtype="bfloat16")).call,
+        torch.zeros(1, 1, 1, 8),
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    with pytest.raises(Unsupported, match=r"capability is 8\.0; .* takes 9\.0"):
+        call(x, x, x)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    (flash3_package / "fa3_fwd_interface.py").write_text("import no_such_library")
+    with pytest.raises(Unsupported, match="cannot be loaded: No module named 'no_such_library'"):
+        call(x, x, x)
+    (flash3_package / "fa3_fwd_interface.py").unlink()
+    with pytest.raises(Unsupported, match="which has no fa3_fwd_interface"):
+        version("flash3")(problem(dtype="bfloat16", family="attention", rotary_dim=0))
 
 
 def test_a_row_of_keys_that_fills_no_tile_is_masked() -> None:
     for seq_k, masked in ((64, False), (48, True), (33, True)):
         asked = problem(causal=False, seq_q=1, seq_k=seq_k)
         q, k, v = (torch.zeros(shape) for shape in (asked.q_shape, asked.kv_shape, asked.kv_shape))
-        assert triton.arguments(asked, "ieee", q, k, v, ())[1]["MASKED"] == masked
+        assert triton.arguments(asked, q, k, v, ())[1]["MASKED"] == masked
 
 
-def test_without_triton_its_peers_are_registered_and_refuse(monkeypatch) -> None:
+def test_without_triton_its_peer_is_registered_and_refuses(monkeypatch) -> None:
     monkeypatch.setattr(triton, "triton", None)
     triton._tuned.cache_clear()
-    for name in ("triton_rope", "triton_rope_sliced"):
-        with pytest.raises(Unsupported, match="Triton is not installed"):
-            version(name)(problem(hdim=64)).call(*(torch.zeros(1) for _ in "qkv"))
+    with pytest.raises(Unsupported, match="Triton is not installed"):
+        version("triton_rope_sliced")(problem(hdim=64)).call(*(torch.zeros(1) for _ in "qkv"))

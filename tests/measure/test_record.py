@@ -41,7 +41,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("problem", "name"),
     [
         (Problem("rope", 1, 4, seq_q=64, hdim=2048, rotary_dim=128), "rope-b1-h4-s64-d2048-r128"),
-        (Problem("rope", 2, 8, 4, 1, 9, 64, 32, cache="rotated"), "rope-b2-h8-kv4-s1-k9-d64-r32-cache_rotated"),
+        (Problem("rope", 2, 8, 4, 1, 9, 64, 32), "rope-b2-h8-kv4-s1-k9-d64-r32"),
         (Problem("fp16", 1, 8, seq_q=512, hdim=64, dtype="float16", causal=True), "fp16-b1-h8-s512-d64-float16-causal"),
         (Problem("attention", seq_q=2, seq_k=8, hdim=64, q_offset=-3), "attention-b1-h1-s2-k8-d64-o-3"),
         (Problem("sinusoidal", seq_q=2, hdim=64, table="float8"), "sinusoidal-b1-h1-s2-d64-table_float8"),

@@ -18,7 +18,7 @@ from tests.evidence.made_up import GPU, make, record
 from tests.rows import read_table
 
 REFERENCE, DECODE = Evidence.load(files.REFERENCE), "rope_decode"
-COMPILED, FLEX, TRITON = "torch_rope_compiled_sdpa", "flex_rope", "triton_rope"
+COMPILED, GRAPH, TRITON = "torch_rope_compiled_sdpa", "torch_rope_sdpa_one_graph", "triton_rope_sliced"
 
 
 @pytest.fixture
@@ -41,10 +41,10 @@ def test_the_floor_is_a_launch_and_the_larger_of_bytes_and_operations() -> None:
 def test_the_fastest_right_peer_of_any_study_counts(folder: Path) -> None:
     beyond = {(V8, MAIN): 7.0, (COMPILED, MAIN): 70.0, ("rope_v7", MAIN): 91.0}
     record(folder, "beyond", beyond)
-    record(folder, "peers", {(V8, MAIN): 8.0, (FLEX, MAIN): 66.0, (TRITON, MAIN): 16.0}, wrong=(TRITON,))
+    record(folder, "peers", {(V8, MAIN): 8.0, (GRAPH, MAIN): 66.0, (TRITON, MAIN): 16.0}, wrong=(TRITON,))
     e = Evidence.load(folder)
     fastest, second = rivals.rivals(e, MAIN)  # the second takes 10 times as long
-    assert (fastest.version, second.version) == (FLEX, COMPILED) and fastest.over.value == pytest.approx(8.25)
+    assert (fastest.version, second.version) == (GRAPH, COMPILED) and fastest.over.value == pytest.approx(8.25)
 
 
 def test_a_wrong_v8_has_no_rivals(folder: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_op_is_set_beside_the_fastest_peer_of_the_study_that_timed_its_kerne
     step = next(problem for problem in STUDIES["split_keys"].problems if rivals.served(REFERENCE, problem) == DECODE)
     graph = ONE_GRAPH[0]
     record(folder, "split_keys", {(DECODE, step): 5.0, (V8, step): 50.0, (graph, step): 20.0})
-    record(folder, "peers", {(V8, MAIN): 8.0, (graph, MAIN): 24.0, (V8, step): 50.0, (FLEX, step): 10.0})
+    record(folder, "peers", {(V8, MAIN): 8.0, (graph, MAIN): 24.0, (V8, step): 50.0, (GRAPH, step): 10.0})
     found = rivals.beside_op(Evidence.load(folder))
     assert {problem: round(rival.over.value, 6) for problem, rival in found.items()} == {step: 4.0, MAIN: 3.0}
 

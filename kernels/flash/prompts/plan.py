@@ -21,7 +21,6 @@ MOST_BLOCKS = 65_535  # of a grid's second and third dim
 
 def require_prompt(request: Request) -> None:
     """Raises: Unsupported for what no kernel of prompts takes."""
-    require(request.problem.cache == "none", "cache", request.problem.cache, "none")
     request.require(" in half precision", DIMS_STEP, MOST_DIMS, 8)
     require(request.problem.dtype in ("float16", "bfloat16"), "dtype", request.problem.dtype, "float16 or bfloat16")
     require_half(request.target)

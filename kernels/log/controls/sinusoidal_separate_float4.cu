@@ -1,4 +1,5 @@
 #include "online.cuh"
+#define SHARED true  // whether all warps get the maximum and the sum of the block
 
 extern "C" __global__ void attention(const float *q, const float *k, const float *v, float *out, int seq_q, int seq_k,
                                      int hdim, float softmax_scale)
@@ -28,29 +29,7 @@ extern "C" __global__ void attention(const float *q, const float *k, const float
         }
         __syncthreads();
 
-        float tile_max = NEGATIVE_INFINITY;
-        for (int key = tid; key < tile; key += THREADS)
-            tile_max = fmaxf(tile_max, scores[key]);
-        float new_max = fmaxf(row_max, block_max<true>(tile_max, reduction));
-        float correction = expf(row_max - new_max);
-        float tile_sum = 0.0f;
-        for (int key = tid; key < tile; key += THREADS) {
-            float p = expf(scores[key] - new_max);
-            scores[key] = p;
-            tile_sum += p;
-        }
-        row_sum = correction * row_sum + block_sum<true>(tile_sum, reduction);
-
-        for (int dim = tid; dim < hdim; dim += THREADS) {
-            float acc = 0.0f;
-            if (tile_start > 0)
-                acc = out_row[dim] * correction;
-            for (int key = 0; key < tile; ++key)
-                acc += scores[key] * v_tile[key * hdim + dim];
-            out_row[dim] = acc;
-        }
-        row_max = new_max;
-        __syncthreads();
+#include "attend_to_tile.cuh"
     }
 
     for (int dim = tid; dim < hdim; dim += THREADS)
