@@ -121,12 +121,7 @@ def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
 
 def verdicts(e: Evidence, chosen: Sequence[Claim] | None = None) -> list[Row]:
     """The rows of verdicts.csv of a card."""
-    rows = []
-    for claim in claims() if chosen is None else chosen:
-        now, before = judge_claim(claim, e), judge_claim(claim, e.before)
-        changed = any("stale" in row.get("evidence", "") for row in before)  # of other code: no run before
-        rows += [{**row, "before": (now if changed else before)[0]["verdict"]} for row in now]
-    return rows
+    return [row for claim in (claims() if chosen is None else chosen) for row in judge_claim(claim, e)]
 
 
 @functools.lru_cache(maxsize=4)

@@ -84,11 +84,20 @@ class Sample:
 
 
 Operation = Callable[[Any, Any], Any]
-STEP = 1e-30  # of an imaginary part, whose square vanishes: what it moves a result by is the derivative, exactly
+DERIVATIVES: Mapping[Operation, Callable[[Any, Any], tuple[Any, Any]]] = {  # of x and y: by x, and by y
+    operator.add: lambda x, y: (1.0, 1.0),
+    operator.sub: lambda x, y: (1.0, -1.0),
+    operator.mul: lambda x, y: (y, x),
+    operator.truediv: lambda x, y: (1.0 / y, -x / (y * y)),
+    np.maximum: lambda x, y: (x >= y, x < y),
+}
 
 
 def _joined(operation: Operation, left: Sample | float, right: Sample | float) -> Sample:
-    """The operation process by process; of different runs, no process has a value."""
+    """The operation process by process, and its derivatives by the chain rule; of different runs, nothing has a value.
+
+    Raises: KeyError for an operation without `DERIVATIVES`.
+    """
     samples = [each for each in (left, right) if isinstance(each, Sample)]
     if len({each.runs for each in samples}) > 1:
         return replace(samples[0], runs=("",), values=np.array([np.nan]))
@@ -96,9 +105,9 @@ def _joined(operation: Operation, left: Sample | float, right: Sample | float) -
     moves: dict[str, np.ndarray] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
         values = operation(x, y)
-        for each, nudged in ((left, (x + STEP * 1j, y)), (right, (x, y + STEP * 1j))):
+        for each, derivative in zip((left, right), DERIVATIVES[operation](x, y)):
             for version, move in each.moves.items() if isinstance(each, Sample) else ():
-                moves[version] = moves.get(version, 0.0) + operation(*nudged).imag / STEP * move
+                moves[version] = moves.get(version, 0.0) + derivative * move
     return replace(
         samples[0],
         values=values,

@@ -258,22 +258,6 @@ def test_an_effect_counts_at_the_places_that_it_shares(card: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_verdict_is_asked_of_the_run_before_of_the_same_code(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "pooled", lambda _: {})  # two runs that disagree would leave all of it open
-
-    def found() -> set[tuple[str, str]]:
-        return {(row["before"], row["verdict"]) for row in judge.verdicts(at(card), [claim("number", twice_in_log)])}
-
-    assert found() == {(REPRODUCED, REPRODUCED)}, "there is no run before"
-    measure(card, 4, run="s")
-    assert found() == {(REPRODUCED, UNDECIDED)}, "both runs decide, and they disagree"
-    for table in ("checks", "timings"):
-        rows = read_table(card / f"{table}.csv", table)
-        rows.loc[(rows["run"] == "r") & (rows["version"] == "rope_v7"), "source_hash"] = "0" * 16
-        write_table(card / f"{table}.csv", table, rows.to_dict("records"))
-    assert found() == {("opposite", "opposite")}
-
-
 def test_an_incomplete_run_decides_nothing(card: Path) -> None:
     measure(card, 4, run="s", complete=False)
     (row,) = judge.judge_claim(claim("number", twice_in_log), at(card))
