@@ -132,7 +132,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("of_terminal", [True, False])
+@pytest.mark.parametrize("of_terminal", [True, pytest.param(False, marks=pytest.mark.deep)])
 def test_an_interrupted_command_ends_after_its_part_whose_processes_are_on_the_card(
     tmp_path: Path, of_terminal: bool
 ) -> None:

@@ -129,7 +129,6 @@ def test_a_card_that_is_not_whole_is_named_with_its_file(tmp_path: Path, content
 
 def test_every_committed_table_loads() -> None:
     for gpu in known_gpus():
-        assert len(rows(gpu, "runs")) and len(rows(gpu, "checks")) and len(rows(gpu, "timings"))
         for folder in runs.folders(files.gpu_folder(gpu)):
             names = {path.name.partition(".")[0] for path in folder.glob("*.csv*")}
             assert all(runs.read(folder, name) for name in names)
