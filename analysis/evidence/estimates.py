@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +18,8 @@ import numpy as np
 
 from ..record.text import span
 from ..record.timers import timer_of
-from .interval import TIE, Pool, half_width, pool_of
+from .compare import TIE, Comparison, every
+from .interval import Pool, half_width, pool_of
 from .known import NOT_MEASURED, UNDECIDED, Known
 
 Numbers = TypeVar("Numbers", "Estimate", "Estimates")
@@ -228,36 +229,6 @@ class Estimate(Arithmetic):
 def maximum(*values: Numbers) -> Numbers:
     """The largest of some numbers, process by process, and key by key of several."""
     return functools.reduce(lambda left, right: left._with(np.maximum, right), values)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How numbers compare with a bound: whether all of their values lie beyond it, whether all intervals do, and
-    whether it is possible, as no interval lies on the other side.
-
-    None where one of them is not measured and no other contradicts; one that cannot be, such as of a version that is
-    refused, counts only where there is no other.
-    """
-
-    values: bool | None
-    intervals: bool | None
-    possible: bool | None
-
-    @classmethod
-    def exact(cls, held: bool | None) -> Comparison:
-        """Of numbers without an interval."""
-        return cls(held, held, held)
-
-    def __bool__(self) -> bool:
-        raise TypeError("a comparison is joined by every(), and asked for its values or intervals")
-
-
-def every(*comparisons: Comparison) -> Comparison:
-
-    def joint(found: Sequence[bool | None]) -> bool | None:
-        return False if False in found else None if None in found or not found else True
-
-    return Comparison(*(joint([getattr(c, name) for c in comparisons]) for name in ("values", "intervals", "possible")))
 
 
 class Estimates(Arithmetic, dict[Key, Estimate]):

@@ -31,26 +31,11 @@ from ..record.timers import timer_of
 from ..studies import AUTHORS_TARGET, CONDITIONS, DEVICE, MATCHED, SLICES, STALL, STALLS, STUDIES
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
-from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
+from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, NotMeasured, Undecided, word
 from .load import Groups, Record, held
 from .study import Check, Study
 
 Columns = Mapping[str, Any]
-
-
-class Undecided(Exception):
-    """There is no such value; the message says why."""
-
-    def __init__(self, reason: str, kind: str = UNDECIDED) -> None:
-        super().__init__(reason)
-        self.why = Known(kind, reason)
-
-
-class NotMeasured(Undecided):
-    """The value exists, and is not measured, counted or recorded yet."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, NOT_MEASURED)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ from scipy import stats
 
 from analysis.claims.rule import AGREE
 from analysis.evidence import Evidence, pool
-from analysis.evidence.interval import TIE, Pool, fit, half_width, pool_of
+from analysis.evidence.compare import TIE
+from analysis.evidence.interval import Pool, fit, half_width, pool_of
 from analysis.record.files import REFERENCE
 from analysis.studies import CONDITIONS
 from tests.evidence.made_up import TWO, add_run, folder
