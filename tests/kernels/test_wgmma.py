@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from v8_plans import plan_of, tried
 
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import reference_of
@@ -14,6 +13,7 @@ from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
 from kernels.version import Kernel
+from tests.kernels.cluster.plans import plan_of, tried
 
 DEPTH = 8
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}

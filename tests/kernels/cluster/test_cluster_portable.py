@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from v8_plans import plan_of, tried
 
 from kernels import Problem, Unsupported, version
 from kernels.checking.reference import reference_of
@@ -14,6 +13,7 @@ from kernels.flash.cluster.portable.core import Shape, choose
 from kernels.runtime.compile import blocks_per_sm, compile_ptx, require_target, resources
 from kernels.runtime.emulator import run
 from kernels.version import Launch
+from tests.kernels.cluster.plans import plan_of, tried
 
 MAIN = Problem("rope", heads=4, seq_q=64, hdim=2048, rotary_dim=128)
 
