@@ -30,7 +30,7 @@ def claims() -> list[Claim]:
 
 
 def _asked(test: Test, bounds: Sequence[float]) -> str:
-    """What the measured value must be."""
+    """The bounds of the measured value in words."""
     if test.rule == "direction":
         return next(word for word, bound in DIRECTIONS.items() if bound == bounds[0])
     words = {"least": "at least", "most": "at most"}.get(test.rule, test.rule)
@@ -93,7 +93,7 @@ def _may_be_reproduced(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _found(rows: Iterable[Row]) -> list[tuple[float, str]]:
-    """What was measured at the places of a headline, and what it is from."""
+    """The values at the places of a headline, and their sources."""
     return [(row["measured"], row["evidence"]) for row in rows if row["role"] == HEADLINE and "measured" in row]
 
 

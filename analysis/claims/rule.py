@@ -124,7 +124,7 @@ def _rounded(value: float, digits: int | None) -> float:
 def decide(
     kind: str, rule: str, bounds: Sequence[float], measured: Estimate, digits: int | None = None, unit: str = ""
 ) -> str:
-    """What one place is called, by the kind of claim and the rule: published, direction, least, most, between, equals.
+    """The outcome at one place, by the kind of claim and the rule: published, direction, least, most, between, equals.
 
     The bound of a direction is infinity for faster and 0 for slower.
     """

@@ -225,7 +225,7 @@ def test_a_bound_is_a_number_a_row_or_one_for_each_place() -> None:
         headline("n", {"a": two, "b": two}, least=(1, 2))
 
 
-def test_one_process_decides_nothing(card: Path) -> None:
+def test_single_process_decides_nothing(card: Path) -> None:
     add_run(card, "s", {"rope_separate": [20.0], "rope_v7": [10.0]}, study="filled")
     found = asked(card, lambda e: e.speedup(*V7, study="filled", hdim=512))
     assert (found["outcome"], found["reason"]) == (UNDECIDED, "a single process has no interval")
@@ -284,7 +284,7 @@ def test_stale_evidence_is_shown_so(card: Path) -> None:
         (lambda e: 1 / e.status("rope_v7", "wrong", hdim=512), "it divides by a count of zero"),
     ],
 )
-def test_what_cannot_be_had_is_undecided_and_says_why(card: Path, ask: Any, why: str) -> None:
+def test_missing_value_is_undecided_and_says_why(card: Path, ask: Any, why: str) -> None:
     found = asked(card, ask)
     assert found["outcome"] == UNDECIDED and found["reason"].startswith(why)
 

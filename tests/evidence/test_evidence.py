@@ -49,7 +49,7 @@ def formula(slow: Estimate, middle: Estimate, fast: Estimate) -> Estimate:
     [(formula, True), (lambda slow, middle, fast: ((slow - middle) / (slow - fast)).as_share, False)],
     ids=["a composite", "a share of a gap"],
 )
-def test_what_is_computed_varies_as_it_moves_with_each_time(ask: object, positive: bool) -> None:
+def test_interval_of_derived_quantity_follows_chain_rule(ask: object, positive: bool) -> None:
     """Its gain is that of times nudged one by one; the step of 1e-6 leaves errors of its order."""
     times, step = {"a": SLOW, "b": MIDDLE, "c": FAST}, 1e-6
 
@@ -89,7 +89,7 @@ def test_studies_that_were_measured_again_apart_meet_in_their_last_common_run(fo
     assert found.about.sources == tuple(f"timings of {name}, run 20260101T000000Z" for name in ("log", "controlled"))
 
 
-def test_what_is_not_there_says_why(folder: Path) -> None:
+def test_missing_value_says_why(folder: Path) -> None:
     add_run(folder, "20260101T000000Z", {BASE: [20.0, 22.0]})
     e = Evidence.load(folder)
     missing = e.speedup(OTHER, BASE, hdim=(512, 2048))

@@ -78,7 +78,7 @@ def test_values_far_apart_keep_their_digits(kind: str, hdim: int) -> None:
     assert not report.findings and bool((error <= 4e-6 * size).all()), float((error / size).max())
 
 
-def test_keys_that_no_parts_hold_are_rotated_by_exact_angles() -> None:
+def test_prompt32_fallback_uses_exact_angles() -> None:
     """Scores of 10^6 show an error of 10^-6: cosines and sines are within 2^-23, and two roundings follow."""
     problem = Problem("rope", heads=1, seq_q=150, seq_k=150, hdim=64, rotary_dim=64, q_offset=0)
     plan = prompt32_plan(problem)

@@ -150,7 +150,7 @@ def test_layouts_of_b_and_registers(n: int, leading: int, stride: int, swizzle: 
         "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 1;",
     ],
 )
-def test_totals_are_nobodys_before_their_group_is_waited_for(wait: str) -> None:
+def test_accumulators_undefined_before_wait_group(wait: str) -> None:
     rng = np.random.default_rng(6)
     a, b = small_integers(rng, 64, DEPTH), small_integers(rng, 32, DEPTH)
     out, _ = multiply(image(b, SIZE, 0, *PLAIN), fragments(a), 32, ONE_TILE, SIZE, wait=wait)
@@ -218,7 +218,7 @@ def hazards(described: int = ONE_TILE, size: int = SIZE, threads: int = 128, **o
         ("", {"race", "uninitialised", "unfenced"}),
     ],
 )
-def test_what_was_stored_needs_a_barrier_and_a_proxy_fence(sync: str, expected: set[str]) -> None:
+def test_stored_tile_needs_a_barrier_and_a_proxy_fence(sync: str, expected: set[str]) -> None:
     assert {finding.kind for finding in hazards(sync=sync).findings} == expected
 
 

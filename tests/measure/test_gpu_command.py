@@ -108,7 +108,7 @@ def test_every_part_has_its_turn_in_the_folder_of_the_card(play: Callable[..., l
     ("part", "code", "state", "exits"),
     [("counters", REFUSED, "refused", 0), ("sanitize", 1, "failed", 0), ("measure", 1, "failed", 1)],
 )
-def test_what_fails_ends_no_other_part_and_the_summary_says_why(
+def test_failed_part_ends_no_other_and_the_summary_says_why(
     play: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], part: str, code: int, state: str, exits: int
 ) -> None:
     assert len(play(part, code, exits=exits)) == len(gpu.PARTS)

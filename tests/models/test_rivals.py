@@ -61,7 +61,7 @@ def test_the_op_is_set_beside_the_fastest_peer_of_the_study_that_timed_its_kerne
     assert {problem: round(rival.over.value, 6) for problem, rival in found.items()} == {step: 4.0, MAIN: 3.0}
 
 
-def test_what_is_said_of_the_fastest_peer_is_what_was_recorded() -> None:
+def test_fastest_peer_agrees_with_the_recorded_rows() -> None:
     """Taken from the tables of the reference once more, by hand: no process gave less or more than it says."""
     folder = files.gpu_folder(files.REFERENCE)
     runs = read_table(folder / "runs.csv", "runs").query("complete == 1")

@@ -53,7 +53,7 @@ def test_attention(case: int, target: str) -> None:
         assert not findings, [str(finding) for finding in findings]
 
 
-def test_one_key_is_returned_as_it_is() -> None:
+def test_single_key_returns_its_value() -> None:
     problem = Problem("rope", heads=2, seq_q=3, seq_k=1, hdim=36, rotary_dim=36, q_offset=5)
     inputs = reference_of(problem, "sharp").inputs
     out = run(plan_of(portable, problem, SMALL), inputs, ptx_for("sm_75")).out
@@ -95,6 +95,6 @@ def test_the_launch_is_one_for_any_gpu(problem: Problem) -> None:
         ),
     ],
 )
-def test_what_it_does_not_take_says_so(problem: Problem, message: str) -> None:
+def test_portable_core_names_what_it_refuses(problem: Problem, message: str) -> None:
     with pytest.raises(Unsupported, match=message):
         version("rope_v8_portable")(problem)
