@@ -8,11 +8,10 @@ CHECK   ?=#                     CHECK=1: `make gpu` says what stands before meas
 NEW_RUN ?=#                     NEW_RUN=1: `make measure` measures everything again
 STRICT  ?=#                     STRICT=1: `make book` fails where a finding of the book does not hold
 WHOLE   ?=#                     WHOLE=1: `make test-deep` runs in full the sweeps that it samples: hours
-GPUS    ?=#                     what `make compare` compares: folders of data/measured/; all, if empty
 PORT    ?= 8000
 
 # Names on the command line: those above, and papermill's, gpu and source. Another name would be ignored, so it is refused.
-options := PYTHON3 CUDA GPU STUDY CHECK NEW_RUN STRICT WHOLE GPUS PORT gpu source
+options := PYTHON3 CUDA GPU STUDY CHECK NEW_RUN STRICT WHOLE PORT gpu source
 given   := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 $(foreach name,$(filter-out $(options),$(given)),$(error $(name): there is no such option; allowed are $(options)))
 $(if $(filter source,$(given)),$(if $(filter-out recorded,$(source)),$(error source=$(source): make shows what is \
@@ -27,7 +26,7 @@ pip    := -m pip --disable-pip-version-check
 card   := $(if $(filter gpu GPU,$(given)),--gpu $(GPU))# the folder that measuring writes to: by the card's name
 run    := PATH="$(CURDIR)/.venv/bin:$$PATH" $(python)
 
-.PHONY: environment book test test-deep gpu measure op claims compare \
+.PHONY: environment book test test-deep gpu measure op claims \
 	counts counters sanitize resources lint serve clean
 
 environment: .venv/.stamp
@@ -53,9 +52,6 @@ op: .venv/.stamp
 
 claims: .venv/.stamp
 	$(run) -m analysis claims
-
-compare: .venv/.stamp
-	$(run) -m analysis compare $(GPUS)
 
 counts: .venv/.stamp
 	$(run) -m analysis counts

@@ -21,7 +21,6 @@ COMMANDS = {  # the module whose `main` it calls, or the function named behind a
     "their_test": ("measure.their_test", "count in the emulator what the documents' test sees of the rebuilt kernels"),
     "hashes": ("measure.static:hashes", "map recorded hashes to those of a new way of hashing"),
     "launches": ("measure.static:launches", "record digests of kernels, which a move must not change"),
-    "compare": ("book.compare", "write speedups, claims and findings of several cards side by side as CSV"),
     "findings": ("findings", "say which findings of the book hold on a GPU"),
     "number": ("book.numbers", "say where the numbers of a finding are from: interval, rows, code"),
     "advise": ("models.advice", "say how rope_attention runs a shape, fused or not, and its times at the nearest"),

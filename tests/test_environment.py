@@ -52,7 +52,7 @@ def test_the_compilers_of_a_lock_are_of_one_release(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_what_is_pinned_lies_within_the_ranges_that_the_package_asks_for(lock: str) -> None:
+def test_pins_lie_within_the_ranges_of_the_package(lock: str) -> None:
     tried = {requirement.name: requirement.specifier for requirement in map(Requirement, pinned(lock))}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for requirement in map(Requirement, project["dependencies"]):

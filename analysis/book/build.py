@@ -27,6 +27,7 @@ from ..evidence import Evidence, measured
 from ..record.files import BUILD, DATA, REFERENCE, ROOT, DataError
 from ..record.runs import summary
 from ..studies import STUDIES
+from ..tables.steps import fusions
 from . import citing, edition, numbers, pages, saving
 from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
@@ -167,11 +168,15 @@ def verify(e: Evidence, strict: bool) -> None:
 
 
 def readme(text: str, e: Evidence) -> str:
-    """`text` of the README with findings and figure between their marks. Raises: DataError without them."""
+    """`text` of the README with findings, figure and ladder between their marks. Raises: DataError without them."""
     plot, (start, end) = figures.fusing(e), MARKS
     found = "\n".join(f"{number}. {paragraph(e, each)}" for number, each in enumerate(FOUND, start=1))
     image = f"![{plot.alt}]({FIGURES}/{plot.id}.png)"
     made = CHAPTER.sub(r"](analysis/notebooks/\1.ipynb)", f"{found}\n\n{image}\n\n{plot.caption}")
+    ladder = fusions(e)
+    rule = ["---" if name in ladder.header[:2] else "--:" for name in ladder.header[:-1]] + ["---"]
+    rows = "\n".join(f"| {' | '.join(cells)} |" for cells in (ladder.header, rule, *ladder.rows))
+    made += f"\n\n{ladder.caption}\n\n{rows}"
     if start not in text or end not in text:
         raise DataError(f"README.md lacks {start} or {end}, between which what is made from data belongs")
     return f"{text[: text.index(start)]}{start}\n\n{made}\n\n{text[text.index(end) :]}"

@@ -1,15 +1,10 @@
 """Cards side by side: the speedups, claims and findings that mean something else on one of them.
 
-    python -m analysis compare nvidia-h200 my-card
-
-writes what the tables of the page are made from as CSV. Without names all cards are compared. Times of two cards never
-are.
+Times of two cards are never compared.
 """
 
-import argparse
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 
 import pandas as pd
 from markdown_it import MarkdownIt
@@ -21,7 +16,7 @@ from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
 from ..evidence import DECIDED, Estimate, Evidence
 from ..record import published
-from ..record.files import ROOT, known_gpus
+from ..record.files import known_gpus
 from ..record.text import span
 from ..studies import SLICES
 from ..tables.claims import LEDGER
@@ -29,7 +24,6 @@ from ..tables.environment import named, source_of
 from ..tables.table import Table, lines, link, ratio, small, to, verdict_mark
 from .notebook import badge
 
-OUT = ROOT / "_build" / "compare"
 COMPARED = (  # in words, version, baseline
     ("Sinusoidal V5, over separate kernels that load one float", "sinusoidal_v5", "sinusoidal_separate_scalar"),
     ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", "sinusoidal_separate_float4"),
@@ -43,9 +37,9 @@ SIDES = {1: "faster", 0: "tie", -1: "slower"}
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 
 
-def chosen(names: Sequence[str] = (), first: str = "") -> list[Evidence]:
-    """The cards of these names, in their order; without names all, `first` before the others. Raises: DataError."""
-    return [Evidence.load(slug) for slug in names or sorted(known_gpus(), key=lambda slug: (slug != first, slug))]
+def chosen(first: str = "") -> list[Evidence]:
+    """All cards, `first` before the others. Raises: DataError."""
+    return [Evidence.load(slug) for slug in sorted(known_gpus(), key=lambda slug: (slug != first, slug))]
 
 
 def pairs() -> list[tuple[str, str]]:
@@ -158,16 +152,3 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     caption = f"Findings that differ on one of these cards: {len(rows) or 'none'}."
     return Table(("finding", *named(cards)), rows, caption=caption, source=DECIDED)
 
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis compare", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("cards", nargs="*", metavar="CARD", help="folders of data/measured/; else all")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for the CSV files, by default _build/compare")
-    options = parser.parse_args(arguments)
-    cards = chosen(options.cards)
-    compared = {"speedups": speedups(cards), "claims": verdicts(cards).reset_index(), "findings": finding_rows(cards)}
-    options.out.mkdir(parents=True, exist_ok=True)
-    for name, frame in compared.items():
-        frame.to_csv(options.out / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
-    print(f"[compare] speedups.csv, claims.csv and findings.csv in {options.out}")
-    return 0

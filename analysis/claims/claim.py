@@ -86,7 +86,7 @@ Tests = Iterator[Test]
 
 @dataclass(frozen=True)
 class Claim:
-    """What documents claim, in our words, with a few of theirs and where in each document they stand."""
+    """A claim of the documents in our words, with a few of theirs and where in each document they stand."""
 
     id: str
     kind: str

@@ -30,7 +30,7 @@ def claims() -> list[Claim]:
 
 
 def _asked(test: Test, bounds: Sequence[float]) -> str:
-    """What the measured value must be."""
+    """The bounds of the measured value in words."""
     if test.rule == "direction":
         return next(word for word, bound in DIRECTIONS.items() if bound == bounds[0])
     words = {"least": "at least", "most": "at most"}.get(test.rule, test.rule)
@@ -93,7 +93,7 @@ def _may_be_reproduced(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _found(rows: Iterable[Row]) -> list[tuple[float, str]]:
-    """What was measured at the places of a headline, and what it is from."""
+    """The values at the places of a headline, and their sources."""
     return [(row["measured"], row["evidence"]) for row in rows if row["role"] == HEADLINE and "measured" in row]
 
 
@@ -121,12 +121,7 @@ def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
 
 def verdicts(e: Evidence, chosen: Sequence[Claim] | None = None) -> list[Row]:
     """The rows of verdicts.csv of a card."""
-    rows = []
-    for claim in claims() if chosen is None else chosen:
-        now, before = judge_claim(claim, e), judge_claim(claim, e.before)
-        changed = any("stale" in row.get("evidence", "") for row in before)  # of other code: no run before
-        rows += [{**row, "before": (now if changed else before)[0]["verdict"]} for row in now]
-    return rows
+    return [row for claim in (claims() if chosen is None else chosen) for row in judge_claim(claim, e)]
 
 
 @functools.lru_cache(maxsize=4)

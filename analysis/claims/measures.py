@@ -1,4 +1,4 @@
-"""What several claims, questions and chapters measure and `Evidence` alone does not say."""
+"""Measures of several claims, questions and chapters that `Evidence` alone does not have."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -20,12 +20,12 @@ ONLINE, FIXED, SEPARATE = "attention_online", "attention_online_fixed", "rope_se
 
 
 def over(ask: Callable[..., Estimates], version: str, other: str, *what: str, **asked: Any) -> Estimates:
-    """What `ask` says of a version, over what it says of another."""
+    """The answer of `ask` for a version, over that for another."""
     return ask(version, *what, **asked) / ask(other, *what, **asked)
 
 
 def busiest_memory_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
-    """What a version moves, of what DRAM, L2 or the data pipe of L1 and shared memory can: the largest, in per cent."""
+    """Throughput of DRAM, L2 or the data pipe of L1 and shared memory in per cent of its peak: the largest of them."""
     return maximum(*(e.counter(version, unit, **asked) for unit in (DRAM, L2, L1)))
 
 

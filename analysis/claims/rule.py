@@ -29,6 +29,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..evidence import TIE, Estimate
+from ..evidence.compare import between
 from ..studies import MATCHED, THEIR_CLOCK, THEIR_SMS
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
@@ -116,15 +117,6 @@ def too_wide(low: float, high: float, outcome: str, measured: Estimate) -> bool:
     return outcome == SAME_DIRECTION and measured.low <= high * AGREE and measured.high >= low / AGREE
 
 
-def within(low: float, high: float, measured: Estimate) -> bool | None:
-    """Whether an interval lies in [low, high], or outside; None where it straddles an end, or there is none."""
-    if not measured.known:
-        return None
-    if low <= measured.low and measured.high <= high:
-        return True
-    return False if measured.high < low or measured.low > high else None
-
-
 def _rounded(value: float, digits: int | None) -> float:
     return value if digits is None else float(f"{value:.{digits - 1}e}")
 
@@ -132,7 +124,7 @@ def _rounded(value: float, digits: int | None) -> float:
 def decide(
     kind: str, rule: str, bounds: Sequence[float], measured: Estimate, digits: int | None = None, unit: str = ""
 ) -> str:
-    """What one place is called, by the kind of claim and the rule: published, direction, least, most, between, equals.
+    """The outcome at one place, by the kind of claim and the rule: published, direction, least, most, between, equals.
 
     The bound of a direction is infinity for faster and 0 for slower.
     """
@@ -141,12 +133,12 @@ def decide(
         return compare(low, high, measured)
     if rule == "equals":
         measured = replace(measured, low=_rounded(measured.low, digits), high=_rounded(measured.high, digits))
-    met = within(-math.inf if rule == "most" else low, math.inf if rule == "least" else high, measured)
-    if met is None:
+    met = between(-math.inf if rule == "most" else low, measured, math.inf if rule == "least" else high)
+    if met.intervals:
+        return KINDS[kind][0]
+    if met.possible:
         return UNDECIDED
-    if kind == "cause" and not met and _closes_nothing(rule, measured, unit):
-        return REFUTED
-    return KINDS[kind][not met]
+    return REFUTED if kind == "cause" and _closes_nothing(rule, measured, unit) else KINDS[kind][1]
 
 
 def _closes_nothing(rule: str, measured: Estimate, unit: str) -> bool:

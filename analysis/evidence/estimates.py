@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +18,8 @@ import numpy as np
 
 from ..record.text import span
 from ..record.timers import timer_of
-from .interval import TIE, Pool, half_width, pool_of
+from .compare import TIE, Comparison, every
+from .interval import Pool, half_width, pool_of
 from .known import NOT_MEASURED, UNDECIDED, Known
 
 Numbers = TypeVar("Numbers", "Estimate", "Estimates")
@@ -84,11 +85,20 @@ class Sample:
 
 
 Operation = Callable[[Any, Any], Any]
-STEP = 1e-30  # of an imaginary part, whose square vanishes: what it moves a result by is the derivative, exactly
+DERIVATIVES: Mapping[Operation, Callable[[Any, Any], tuple[Any, Any]]] = {  # of x and y: by x, and by y
+    operator.add: lambda x, y: (1.0, 1.0),
+    operator.sub: lambda x, y: (1.0, -1.0),
+    operator.mul: lambda x, y: (y, x),
+    operator.truediv: lambda x, y: (1.0 / y, -x / (y * y)),
+    np.maximum: lambda x, y: (x >= y, x < y),
+}
 
 
 def _joined(operation: Operation, left: Sample | float, right: Sample | float) -> Sample:
-    """The operation process by process; of different runs, no process has a value."""
+    """The operation process by process, and its derivatives by the chain rule; of different runs, nothing has a value.
+
+    Raises: KeyError for an operation without `DERIVATIVES`.
+    """
     samples = [each for each in (left, right) if isinstance(each, Sample)]
     if len({each.runs for each in samples}) > 1:
         return replace(samples[0], runs=("",), values=np.array([np.nan]))
@@ -96,9 +106,9 @@ def _joined(operation: Operation, left: Sample | float, right: Sample | float) -
     moves: dict[str, np.ndarray] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
         values = operation(x, y)
-        for each, nudged in ((left, (x + STEP * 1j, y)), (right, (x, y + STEP * 1j))):
+        for each, derivative in zip((left, right), DERIVATIVES[operation](x, y)):
             for version, move in each.moves.items() if isinstance(each, Sample) else ():
-                moves[version] = moves.get(version, 0.0) + operation(*nudged).imag / STEP * move
+                moves[version] = moves.get(version, 0.0) + derivative * move
     return replace(
         samples[0],
         values=values,
@@ -219,36 +229,6 @@ class Estimate(Arithmetic):
 def maximum(*values: Numbers) -> Numbers:
     """The largest of some numbers, process by process, and key by key of several."""
     return functools.reduce(lambda left, right: left._with(np.maximum, right), values)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How numbers compare with a bound: whether all of their values lie beyond it, whether all intervals do, and
-    whether it is possible, as no interval lies on the other side.
-
-    None where one of them is not measured and no other contradicts; one that cannot be, such as of a version that is
-    refused, counts only where there is no other.
-    """
-
-    values: bool | None
-    intervals: bool | None
-    possible: bool | None
-
-    @classmethod
-    def exact(cls, held: bool | None) -> Comparison:
-        """Of numbers without an interval."""
-        return cls(held, held, held)
-
-    def __bool__(self) -> bool:
-        raise TypeError("a comparison is joined by every(), and asked for its values or intervals")
-
-
-def every(*comparisons: Comparison) -> Comparison:
-
-    def joint(found: Sequence[bool | None]) -> bool | None:
-        return False if False in found else None if None in found or not found else True
-
-    return Comparison(*(joint([getattr(c, name) for c in comparisons]) for name in ("values", "intervals", "possible")))
 
 
 class Estimates(Arithmetic, dict[Key, Estimate]):

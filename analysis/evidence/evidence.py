@@ -31,26 +31,11 @@ from ..record.timers import timer_of
 from ..studies import AUTHORS_TARGET, CONDITIONS, DEVICE, MATCHED, SLICES, STALL, STALLS, STUDIES
 from .current import outdated
 from .estimates import About, Estimate, Estimates, Sample
-from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, word
-from .load import Groups, Record
+from .known import FAILED, NOT_MEASURED, REFUSED, UNDECIDED, Known, NotMeasured, Undecided, word
+from .load import Groups, Record, held
 from .study import Check, Study
 
 Columns = Mapping[str, Any]
-
-
-class Undecided(Exception):
-    """There is no such value; the message says why."""
-
-    def __init__(self, reason: str, kind: str = UNDECIDED) -> None:
-        super().__init__(reason)
-        self.why = Known(kind, reason)
-
-
-class NotMeasured(Undecided):
-    """The value exists, and is not measured, counted or recorded yet."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, NOT_MEASURED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +54,6 @@ class Evidence:
     def under(self, condition: str) -> "Evidence":
         """The same evidence with the timer and study of another condition, one of `CONDITIONS`."""
         return replace(self, condition=condition)
-
-    @property
-    def before(self) -> "Evidence":
-        """The evidence as it stood before the latest run of each study that has two."""
-        return replace(self, record=self.record.earlier)
 
     def together(self, *studies: str) -> "Evidence":
         """The evidence of the runs that measured all of some studies, so that times of one meet those of another.
@@ -197,21 +177,13 @@ class Evidence:
         documents = at.taken.get(versions[0], ())
         return _answers(versions, number, known, documents, refuse, why if best.ran else best, **asked)
 
-    def _held(self, version: str, problem: Problem, target: str = "") -> list[int]:
-        """How many blocks of each launch an SM of a target holds, by data/resources.csv; empty where unknown."""
-        rows = self.record.resources.get(version, {}).get(problem)
-        if rows is None:
-            return []
-        mine = rows[rows["target"] == (target or self.target)].sort_values("launch")
-        return [int(blocks) for blocks in mine["blocks_per_sm"]]
-
     def decides(self, version: str, problem: Problem) -> str:
         """The version that is timed for another on their SMs: its control in CUDA C++ where an SM of their card holds
         another number of its blocks, else itself.
         """
         control = next((v.id for v in VERSIONS.values() if v.control_of == version), "")
-        theirs = self._held(control, problem, AUTHORS_TARGET)
-        return control if theirs and theirs != self._held(version, problem, AUTHORS_TARGET) else version
+        theirs = held(control, problem, AUTHORS_TARGET)
+        return control if theirs and theirs != held(version, problem, AUTHORS_TARGET) else version
 
     def _on_their_sms(self, version: str, problem: Problem, timer: str) -> tuple[str, str]:
         """The version and the timer that play their card in a slice: with as many blocks on an SM as one of theirs.
@@ -219,7 +191,7 @@ class Evidence:
         Raises: Undecided where an SM of this card holds fewer, and the blocks of the launch do not all fit at once.
         """
         timed, sms = self.decides(version, problem), timer_of(timer).sms
-        theirs, here = self._held(timed, problem, AUTHORS_TARGET), self._held(timed, problem)
+        theirs, here = (held(timed, problem, target).values() for target in (AUTHORS_TARGET, self.target))
         plan = _plan(timed, problem)
         for launch, most, fits in zip(plan.launches if isinstance(plan, Plan) else (), theirs, here):
             if fits < most and fits * sms < math.prod(launch.grid):

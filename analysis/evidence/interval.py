@@ -15,7 +15,6 @@ from scipy import optimize, special
 from ..record.timers import timer_of
 
 CONFIDENCE = 0.95
-TIE = 1.03  # ratios this near to 1 are no difference
 SIZES_US = (10.0, 30.0, 100.0, 300.0)  # of a call: between them runs differ alike
 
 

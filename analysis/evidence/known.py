@@ -1,4 +1,4 @@
-"""Status of a version on a problem on one card: refused, failed or without a row, which is decided here alone.
+"""Why there is no value, and the status of a version on a problem on one card, which is decided here alone.
 
     ok            it runs, and its result is right
     wrong         it runs, and its result is wrong as it declares
@@ -35,6 +35,21 @@ class Known(NamedTuple):
 
     def __str__(self) -> str:
         return self.reason or self.word
+
+
+class Undecided(Exception):
+    """There is no such value; the message says why."""
+
+    def __init__(self, reason: str, word: str = UNDECIDED) -> None:
+        super().__init__(reason)
+        self.why = Known(word, reason)
+
+
+class NotMeasured(Undecided):
+    """The value exists, and is not measured, counted or recorded yet."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, NOT_MEASURED)
 
 
 def word(status: str) -> str:

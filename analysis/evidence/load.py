@@ -1,6 +1,5 @@
 """The record of one card, read once: frames of measured, counted and compiled rows, and the studies in them."""
 
-import copy
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,15 +65,6 @@ class Record:
         runs = self.frame("runs")
         return runs[runs["complete"].astype(bool)]
 
-    @functools.cached_property
-    def earlier(self) -> "Record":
-        """The record as it stood before the latest complete run of each study that has two."""
-        found, runs = copy.copy(self), self.complete.groupby("study")["run"]
-        only = runs.transform("size") == 1
-        found._studies = {}
-        vars(found)["complete"] = self.complete[only | (self.complete["run"] < runs.transform("max"))]
-        return found
-
     def study(self, name: str, among: frozenset[str] | None = None) -> Study:
         """The complete runs of a study, of all or `among` some; false of none."""
         key = name, among
@@ -120,6 +110,13 @@ def _load(folder: Path, *states: Any) -> Record:
 def everywhere(path: Path, table: str) -> Groups:
     """The rows of a table that is the same on every machine; none where there is no such file."""
     return _grouped(read_table(path, table)) if path.exists() else {}
+
+
+def held(version: str, problem: Problem, target: str) -> dict[int, int]:
+    """Blocks of each launch, from 0, that an SM of a target holds, by data/resources.csv; none where it has no row."""
+    rows = everywhere(RESOURCES, "resources").get(version, {}).get(problem)
+    mine = [] if rows is None else rows[rows["target"] == target][["launch", "blocks_per_sm"]].astype(int).to_numpy()
+    return {int(launch): int(blocks) for launch, blocks in sorted(map(tuple, mine))}
 
 
 def _grouped(frame: pd.DataFrame) -> Groups:

@@ -21,7 +21,8 @@ from typing import Any
 
 from kernels import VERSIONS
 
-from ..evidence import TIE, Comparison, Estimate, Estimates, Evidence, Undecided, every
+from ..evidence import Comparison, Estimate, Estimates, Evidence, Undecided, every
+from ..evidence.compare import faster, not_faster, not_slower, slower, ties
 from ..record import published
 from ..record.files import DATA, REFERENCE
 from ..studies import STUDIES
@@ -30,8 +31,8 @@ HOLDS, DIFFERS, OPEN, NOT_MEASURED = BADGES = (
     "holds here", "differs here", "cannot tell here", "not measured here",
 )  # fmt: skip
 Numbers = Mapping[str, Any]
-Says = tuple[Numbers, Comparison]  # of a card: the numbers of a sentence, and whether its comparisons hold
 UNKNOWN = Comparison.exact(None)
+Says = tuple[Numbers, Comparison]  # of a card: the numbers of a sentence, and whether its comparisons hold
 
 
 @dataclass(frozen=True)
@@ -115,29 +116,6 @@ def checks(*comparisons: Comparison | bool) -> Comparison:
 def of_values(comparison: Comparison) -> Comparison:
     """The same of the values alone, whatever their intervals: where a sentence is about what was measured."""
     return Comparison.exact(comparison.values)
-
-
-# ---------------------------------------------------------------- comparisons: within 3 % is a tie
-
-
-def faster(gain: Estimates) -> Comparison:
-    return gain > TIE
-
-
-def slower(gain: Estimates) -> Comparison:
-    return gain < 1 / TIE
-
-
-def not_faster(gain: Estimates) -> Comparison:
-    return gain < TIE
-
-
-def not_slower(gain: Estimates) -> Comparison:
-    return gain > 1 / TIE
-
-
-def ties(gain: Estimates) -> Comparison:
-    return every(not_slower(gain), not_faster(gain))
 
 
 # ---------------------------------------------------------------- helpers of several chapters

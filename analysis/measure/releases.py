@@ -110,7 +110,7 @@ def controls() -> list[tuple[str, Problem, Launch]]:
 
 
 def compiled(write_ptx: Callable[..., str], ptxas: Path, launch: Launch, target: str, build: str) -> Row:
-    """What a compiler, which takes a function and options, and ptxas make of a kernel. Raises: MeasureError."""
+    """The report of ptxas on a kernel, by a compiler that takes a function and options. Raises: MeasureError."""
     options = [*nvrtc_options("fast-math" in build, target), "--std=c++17"]  # the default since CUDA 12
     relocatable = "rdc" in build
     ptx = write_ptx(launch.kernel.function, options + ["--relocatable-device-code=true"] * relocatable)

@@ -12,8 +12,7 @@ from kernels.runtime.slices import reached, sliced
 from kernels.version import Launch, Plan, SharedLayout
 
 from ..errors import MeasureError
-from ..evidence.load import everywhere
-from ..record.files import RESOURCES
+from ..evidence.load import held
 from ..record.timers import Timer, timer_of
 
 FLOAT = 4  # bytes: shared memory is laid out in floats
@@ -51,15 +50,6 @@ def capped(plan: Plan, most: Mapping[int, int], target: str) -> Plan:
             launch += 1
         steps.append(step)
     return replace(plan, steps=tuple(steps))
-
-
-def held(version: str, problem: Problem, target: str) -> dict[int, int]:
-    """Blocks of each launch, from 0, that an SM of a target holds, by data/resources.csv; none where it has no row."""
-    rows = everywhere(RESOURCES, "resources").get(version, {}).get(problem)
-    if rows is None:
-        return {}
-    mine = rows[rows["target"] == target]
-    return dict(zip(mine["launch"].astype(int), mine["blocks_per_sm"].astype(int)))
 
 
 def caps(timer: Timer, version: str, problem: Problem, target: str) -> dict[int, int]:

@@ -128,7 +128,7 @@ def update(
     done = {_pair(row) for row in rows}
     todo = [pair for pair in pairs() if pair not in done]
     for make, prepare in passes if todo else ():
-        with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"), prepare) as pool:
+        with ProcessPoolExecutor(min(WORKERS, len(todo)), multiprocessing.get_context("spawn"), prepare) as pool:
             made = pool.map(make, *zip(*todo, strict=True))
             rows += [row for group in tqdm(made, total=len(todo), desc=table) for row in group]
     return _write(table, sorted(rows, key=key))

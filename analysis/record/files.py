@@ -74,7 +74,7 @@ def read_rows(path: Path, table: str, of_run: bool = False, torn: bool = False) 
         content = content[: content.rfind(b"\n") + 1] if torn else content
         if not content.endswith(b"\n") and not torn:
             raise ValueError("the last line has no end")
-        frame = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
+        frame = pd.read_csv(io.BytesIO(content), dtype=object, keep_default_na=False)  # cells stay texts
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except pd.errors.EmptyDataError:

@@ -14,7 +14,7 @@ from ..evidence import DECIDED, Evidence
 from ..record import published
 from ..record.text import number
 from ..studies import DEVICE, THEIR_SMS
-from .table import VERDICT_STYLE, Missing, Table, lines, mark, small, to, verdict_mark
+from .table import VERDICT_STYLE, Table, lines, mark, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
 
@@ -116,21 +116,6 @@ def verdicts(e: Evidence, chosen: Iterable[Claim]) -> Table:
     recorded = judge.recorded(e.record)
     rows = [(to(claim.id, LEDGER), escape(claim.claim), verdict(recorded[claim.id])) for claim in chosen]
     return Table(("claim", "what is claimed", "verdict"), rows)
-
-
-def flipped(e: Evidence) -> Table | Missing:
-    """The claims that the runs before the latest, where those are of the same code, give another verdict."""
-    firsts = {name: tests[0] for name, tests in judge.recorded(e.record).items()}
-    rows = [
-        (to(claim.id, LEDGER), escape(claim.claim), verdict_mark(first["before"]), verdict_mark(first["verdict"]))
-        for claim in judge.claims()
-        if (first := firsts[claim.id])["before"] not in (None, first["verdict"])
-    ]
-    if not rows:
-        return Missing(why="No claim has another verdict by the runs before the latest")
-    caption = f"{len(rows)} of {len(firsts)} claims have another verdict by the runs before the latest."
-    header = ("claim", "what is claimed", "by the runs before", "now")
-    return Table(header, rows, caption=caption, source=DECIDED)
 
 
 def answers(e: Evidence, *ids: str) -> Table:

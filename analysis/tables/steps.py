@@ -4,10 +4,12 @@ from html import escape
 
 from kernels import VERSIONS, Problem, Version
 
+from ..claims.rule import compare
+from ..claims.rule import told as verdict
 from ..evidence import Estimate, Evidence, Known, Study, measured, published_on
 from ..evidence.evidence import home
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
-from ..models.rivals import flops_left
+from ..models.rivals import V8, flops_left
 from ..record import published
 from ..record.text import NOTHING, factor, gained
 from ..studies import MAIN, PHASES, SLICES, THEIR_SMS
@@ -54,6 +56,25 @@ def steps(e: Evidence, family: str) -> Table:
     header = ("version", "idea", "result", "of the ceiling", "published", "their SMs", "whole card")
     source = measured(e, home(ladder(family)[0].id), SLICES, f"{SLICES}_fp16") + published_on(family)
     return Table(header, rows, header[3:], caption, source=source, title="The steps")
+
+
+def fusions(e: Evidence) -> Table:
+    """Markdown for the README: each way of the log to fuse RoPE, and V8, over the log's separate kernels."""
+    rows = []
+    for version in (*(each for each in ladder("rope") if each.baseline), VERSIONS[V8]):
+        name, base, here = version.id, version.baseline or "", "beyond" if version.beyond else ""
+        problem = MAIN if version.beyond else problem_of(e, name)
+        said = published.speedup(name, base, problem) if problem else None
+        theirs, whole = (timed(*each, problem)[1] for each in ((e.under(THEIR_SMS), name, ""), (e, name, here)))
+        word = verdict(compare(said.low, said.high, theirs)) if said and theirs else NOTHING
+        gains = (factor(each.value) if each else NOTHING for each in (said, theirs, whole))
+        rows.append((f"[{short(name)}]({version.module.replace('.', '/')}.py)", version.title, *gains, word))
+    caption = (
+        f"The ladder of the log: the speedup of each way to fuse RoPE over {base}, its separate kernels, at head dim "
+        f"{MAIN.hdim}, the GPU alone. The verdict is that of the published number, by their SMs; a dash: not "
+        "published, or not measured there. V8 is ours and attends faster, too: finding 4 compares equal attention."
+    )
+    return Table(("version", "idea", "published", "their SMs", "whole card", "verdict"), rows, caption=caption)
 
 
 def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 A stream of a green context launches to a slice of the card, which has fewer multiprocessors and takes smaller clusters.
 Torch's own streams live as long as the process, so their handles tell them apart. Other streams come and go, and a
-handle may be used again: the driver's id of the stream tells them apart. The driver refuses to tell it during a capture,
-when each call asks for the share anew. Stream 0 is that of the context that is current, which costs a driver call to
+handle may be used again: the driver's id of the stream tells them apart. The driver does not tell it during a capture:
+each call asks for the share anew then. Stream 0 is that of the context that is current, which costs a driver call to
 see: it is taken for that of the whole card until a launch is refused.
 """
 

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from analysis import findings
+from analysis.book import build
 from analysis.evidence import Evidence
 from analysis.findings import BADGES
-from analysis.record.files import BUILD, DATA, MEASURED, REFERENCE, ROOT, known_gpus, read_json
+from analysis.record import files
+from analysis.record.files import BUILD, DATA, MEASURED, REFERENCE, ROOT, DataError, known_gpus, read_json
 from analysis.studies import STUDIES
 from analysis.tables.table import page_of
 from tests.cards import REFUSED, write
@@ -117,8 +119,7 @@ def test_nothing_made_up_lies_among_the_measurements() -> None:
     assert not any(read_json(MEASURED / slug / "gpu.json").get("made_up") for slug in known_gpus())
 
 
-def test_a_folder_without_the_documents_study_says_so(tmp_path: Path) -> None:
-    folder = write("8.9", tmp_path, ("host",))
-    command = [*COMMAND, "--data", str(tmp_path), "build", "--gpu", folder.name]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1 and "no run of study 'log' is complete" in done.stderr
+def test_a_folder_without_the_documents_study_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
+    with pytest.raises(DataError, match="no run of study 'log' is complete"):
+        build.build(write("8.9", tmp_path, ("host",)).name)

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from analysis import __main__ as command_line
 from analysis import findings
 from analysis.book import compare
 from analysis.book.compare import chosen, speedups
@@ -33,12 +32,6 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def measured(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MEASURED", two)
-
-
-def test_a_card_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["compare", "abacus", "--out", str(tmp_path / "out")]) == 1
-    said = capsys.readouterr().err
-    assert "'abacus'" in said and f"there is: {FIRST}, " in said and said.count("\n") == 1
 
 
 def test_speedups_are_those_of_the_rows_of_a_card() -> None:
@@ -80,20 +73,21 @@ def test_only_intervals_apart_that_mean_something_else_are_listed() -> None:
     assert [cells[1] for cells in table.rows] == ["128"] and "1 of 4 speedups" in table.caption
 
 
-def made_up(name: str, held: bool) -> Finding:
-    return Finding(name, "It is {gain:.2f} times as fast.", lambda e: (numbers(gain=1.5), Comparison.exact(held)))
-
-
-def test_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {name: made_up(name, held) for name, held in (("so", True), ("not-so", False))}
-    monkeypatch.setattr(findings, "load", lambda: known)
+def test_claim_that_falls_on_one_card_alone_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     claims = judge.claims()[:4]
-    given = {FIRST: ["holds", "holds", "undecided", "holds"], OTHER: ["exact", "refuted", "refuted", "in part"]}
+    given = {OTHER: ["holds", "holds", "undecided", "holds"], FIRST: ["exact", "refuted", "refuted", "in part"]}
     monkeypatch.setattr(judge, "claims", lambda: claims)
     monkeypatch.setattr(judge, "recorded", lambda of: {c.id: [{"verdict": v}] for c, v in zip(claims, given[of.slug])})
-    assert compare.main([FIRST, OTHER, "--out", str(tmp_path)]) == 0
-    read = {path.stem: pd.read_csv(path, keep_default_na=False) for path in tmp_path.glob("*.csv")}
-    assert {*read} == {"speedups", "claims", "findings"} and list(read["speedups"]["card"].unique()) == [FIRST, OTHER]
-    assert list(read["findings"]["badge"]) == [HOLDS, HOLDS, DIFFERS, DIFFERS]
     changed = compare.verdict_table(compare.verdicts(chosen()), chosen()).plain().rows
     assert [row[0] for row in changed] == [claims[1].id, claims[3].id]  # neither the wording nor what is open
+
+
+def test_finding_that_a_card_contradicts_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {
+        name: Finding(name, "It is {gain:.2f} times.", lambda e, held=held: (numbers(gain=1.5), Comparison.exact(held)))
+        for name, held in (("so", True), ("not-so", False))
+    }
+    monkeypatch.setattr(findings, "load", lambda: known)
+    rows = compare.finding_rows(chosen())
+    assert list(rows["badge"]) == [HOLDS, HOLDS, DIFFERS, DIFFERS]
+    assert len(compare.finding_table(rows, chosen()).rows) == 1

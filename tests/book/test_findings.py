@@ -89,10 +89,9 @@ def test_two_swapped_times_change_what_asks_for_them_alone(e: Evidence, monkeypa
     monkeypatch.setattr(Study, "medians", noting)
     asking, changed = set(), set()
     for each in findings.load().values():
-        touched[0] = False
-        before = each.on(e)
-        asking |= {each.id} if touched[0] else set()
+        before, touched[0] = each.home, False
         changed |= {each.id} if each.on(after) != before else set()
+        asking |= {each.id} if touched[0] else set()
     assert {"rope-v6b"} <= changed <= asking
     assert len(asking) < len(findings.load()) / 3
 

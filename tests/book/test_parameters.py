@@ -93,7 +93,7 @@ def test_a_cell_of_parameters_that_is_run_again_counts_for_more_than_what_paperm
     assert run(notebook)[0] == REFERENCE
 
 
-@pytest.mark.parametrize("folder", [ROOT, NOTEBOOKS])
+@pytest.mark.parametrize("folder", [pytest.param(ROOT, marks=pytest.mark.deep), NOTEBOOKS])
 def test_a_notebook_finds_its_packages_although_python_does_not_look_in_its_folder(folder: Path) -> None:
     first = next(cell.source for cell in SETUP.cells if cell.cell_type == "code")
     here = {**os.environ, "PYTHONSAFEPATH": "1"}

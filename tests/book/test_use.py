@@ -11,8 +11,7 @@ import torch
 
 import kernels
 from analysis.book.build import NOTEBOOKS
-from analysis.evidence import Evidence
-from analysis.evidence.interval import TIE
+from analysis.evidence import TIE, Evidence
 from analysis.models import rivals
 from analysis.models.rivals import label
 from analysis.record.files import DATA, REFERENCE, read_rows

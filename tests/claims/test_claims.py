@@ -225,7 +225,7 @@ def test_a_bound_is_a_number_a_row_or_one_for_each_place() -> None:
         headline("n", {"a": two, "b": two}, least=(1, 2))
 
 
-def test_one_process_decides_nothing(card: Path) -> None:
+def test_single_process_decides_nothing(card: Path) -> None:
     add_run(card, "s", {"rope_separate": [20.0], "rope_v7": [10.0]}, study="filled")
     found = asked(card, lambda e: e.speedup(*V7, study="filled", hdim=512))
     assert (found["outcome"], found["reason"]) == (UNDECIDED, "a single process has no interval")
@@ -258,22 +258,6 @@ def test_an_effect_counts_at_the_places_that_it_shares(card: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_verdict_is_asked_of_the_run_before_of_the_same_code(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "pooled", lambda _: {})  # two runs that disagree would leave all of it open
-
-    def found() -> set[tuple[str, str]]:
-        return {(row["before"], row["verdict"]) for row in judge.verdicts(at(card), [claim("number", twice_in_log)])}
-
-    assert found() == {(REPRODUCED, REPRODUCED)}, "there is no run before"
-    measure(card, 4, run="s")
-    assert found() == {(REPRODUCED, UNDECIDED)}, "both runs decide, and they disagree"
-    for table in ("checks", "timings"):
-        rows = read_table(card / f"{table}.csv", table)
-        rows.loc[(rows["run"] == "r") & (rows["version"] == "rope_v7"), "source_hash"] = "0" * 16
-        write_table(card / f"{table}.csv", table, rows.to_dict("records"))
-    assert found() == {("opposite", "opposite")}
-
-
 def test_an_incomplete_run_decides_nothing(card: Path) -> None:
     measure(card, 4, run="s", complete=False)
     (row,) = judge.judge_claim(claim("number", twice_in_log), at(card))
@@ -300,7 +284,7 @@ def test_stale_evidence_is_shown_so(card: Path) -> None:
         (lambda e: 1 / e.status("rope_v7", "wrong", hdim=512), "it divides by a count of zero"),
     ],
 )
-def test_what_cannot_be_had_is_undecided_and_says_why(card: Path, ask: Any, why: str) -> None:
+def test_missing_value_is_undecided_and_says_why(card: Path, ask: Any, why: str) -> None:
     found = asked(card, ask)
     assert found["outcome"] == UNDECIDED and found["reason"].startswith(why)
 

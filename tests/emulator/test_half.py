@@ -183,7 +183,7 @@ def test_a_box_with_zeros_where_the_tensor_ends(place: tuple[int, int, int]) -> 
         (OPEN.replace("%w1", "%w2") + EXPECT + COPY.replace("%w1", "%w2") + WAIT, {"uninitialised"}),
     ],
 )
-def test_what_a_copy_needs(body: str, expected: set[str]) -> None:
+def test_bulk_copy_misused_is_found(body: str, expected: set[str]) -> None:
     assert kinds(copied(body)[1]) == expected
 
 

@@ -92,7 +92,7 @@ RACES: list[tuple[str, dict, str]] = [  # a kernel, how it is launched, and wher
 
 
 @pytest.mark.parametrize("body, options, place", RACES)
-def test_what_nothing_orders_races(body: str, options: dict, place: str) -> None:
+def test_unsynchronised_accesses_race(body: str, options: dict, place: str) -> None:
     memory, report = played(body, 256, **options)
     found = {(finding.kind, finding.place) for finding in report.findings}
     assert found - {("uninitialised", "buffer")} == {("race", place)} if place else not found
@@ -143,7 +143,7 @@ def test_bad_address_ends_the_launch(body: str, kind: str, space: str, place: st
     assert not memory["out"].any()
 
 
-def test_only_the_missing_lanes_are_out_of_bounds() -> None:
+def test_out_of_bounds_names_the_missing_lanes_alone() -> None:
     body = "mul.wide.u32 %w1, %t, 4; add.s64 %w2, %w0, %w1; st.global.u32 [%w2], %t;"
     (finding,) = launch(kernel(body), {"out": out(60)})[1].findings
     assert finding.kind == "out_of_bounds" and finding.count == 4 and finding.thread == 60

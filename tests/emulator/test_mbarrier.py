@@ -79,7 +79,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("body, expected", PLANTED)
-def test_only_a_wait_by_who_reads_orders_what_was_sent(body: str, expected: set[str]) -> None:
+def test_copied_bytes_need_a_wait_by_their_reader(body: str, expected: set[str]) -> None:
     found = [kinds(sent(body, schedule=schedule)[1]) for schedule in ("random", "in step")]
     assert set().union(*found) in (expected, expected | {"uninitialised"})  # a race may be with nothing
     assert all(bool(each) == bool(expected) for each in found)

@@ -10,7 +10,8 @@ from scipy import stats
 
 from analysis.claims.rule import AGREE
 from analysis.evidence import Evidence, pool
-from analysis.evidence.interval import TIE, Pool, fit, half_width, pool_of
+from analysis.evidence.compare import TIE
+from analysis.evidence.interval import Pool, fit, half_width, pool_of
 from analysis.record.files import REFERENCE
 from analysis.studies import CONDITIONS
 from tests.evidence.made_up import TWO, add_run, folder
@@ -32,7 +33,7 @@ def outside(ratios: pd.DataFrame) -> dict[str, float]:
     return dict(found["outside"] / found["ratios"])
 
 
-def test_one_in_twenty_ratios_of_a_run_left_out_is_off(ratios: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_cover_a_run_left_out_in_19_of_20(ratios: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the timers that verdicts rest on. With cold caches cards differ by more than a left-out run can show."""
     shares = outside(ratios)
     assert set(shares) == set(TIMERS)
@@ -41,7 +42,7 @@ def test_one_in_twenty_ratios_of_a_run_left_out_is_off(ratios: pd.DataFrame, mon
     assert all(share > 0.05 for share in outside(ratios).values())
 
 
-def test_no_study_of_the_record_is_missed_by_more_than_one_in_ten(ratios: pd.DataFrame) -> None:
+def test_intervals_miss_no_study_by_more_than_one_in_ten(ratios: pd.DataFrame) -> None:
     """Not in the runs by which the way of pooling was chosen, and not in the others; of fewer than ten, by one."""
     found = pool.coverage(ratios).groupby(["timer", "study", "chose"])[["ratios", "outside"]].sum()
     assert (found["outside"] <= np.maximum(1, found["ratios"] / 10)).all()
@@ -101,7 +102,7 @@ def test_with_a_known_pool_coverage_is_what_it_is_by_theory(between: float, with
 
 
 @pytest.mark.parametrize(("between", "within"), [(0.004, 0.004), (0.004, 0.0004), (0.02, 0.01)])
-def test_where_runs_differ_the_interval_covers_no_less(between: float, within: float) -> None:
+def test_interval_covers_no_less_where_runs_differ(between: float, within: float) -> None:
     logs = drawn(between, within)
     assert covered(logs) >= stats.binom.ppf(1e-4, 2000, 0.95)
     alone = half_width(logs[:, -2].var(1, ddof=1), PROCESSES)
@@ -131,7 +132,7 @@ def test_runs_of_other_code_are_no_runs_of_the_same(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_it_takes_two_complete_runs_to_say_more_than_one_run(folder: Path, count: int) -> None:
+def test_pool_needs_two_complete_runs(folder: Path, count: int) -> None:
     add_runs(folder, count)
     add_run(folder, "9", {TWO[0]: [90.0, 91.0], TWO[1]: [10.0, 10.1]}, complete=False)
     found = Evidence.load(folder)

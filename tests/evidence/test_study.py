@@ -17,7 +17,7 @@ from tests.rows import append_rows
 __all__ = ["folder"]
 
 
-def test_all_complete_runs_of_todays_code_count_alike(folder: Path) -> None:
+def test_complete_runs_of_todays_code_count_alike(folder: Path) -> None:
     add_run(folder, "20260101", {"rope_v7": [10.0, 10.0]})
     add_run(folder, "20260102", {"rope_v7": [30.0, 32.0, 31.0]})
     add_run(folder, "20260103", {"rope_v7": [5.0]}, complete=False)
@@ -45,7 +45,7 @@ def test_a_changed_kernel_is_stale_until_todays_is_measured(folder: Path) -> Non
     assert found.time("rope_v7")[512].value == pytest.approx(11.0)
 
 
-def test_no_complete_run_is_an_empty_study_and_no_such_gpu_a_clear_message(folder: Path) -> None:
+def test_study_without_complete_run_is_empty_and_unknown_gpu_named(folder: Path) -> None:
     add_run(folder, "1", {"rope_v7": [1.0]}, complete=False)
     assert not Evidence.load(folder).study("log")
     with pytest.raises(DataError, match=r"no GPU called 'abacus'.*nvidia-h200"):

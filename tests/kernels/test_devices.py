@@ -106,7 +106,7 @@ def test_a_smaller_launch_takes_no_shared_memory_from_an_earlier_one_of_the_same
     assert machine.attributes == {(1, name): 200_000, (2, name): 100_000}
 
 
-def test_what_a_kernel_declares_counts_with_what_its_launch_asks_for(machine: Machine) -> None:
+def test_declared_shared_memory_counts_with_that_of_the_launch(machine: Machine) -> None:
     machine.declared = 40_992
     prepared(1, shared_bytes=8_160)  # 48 KB in all, which need no asking
     assert machine.configured == []

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from flash_plans import EPS, PLANS, allowed, assert_right, drawn, exact, output, problem_of
-from test_v8_modes import tables_of
 
 from kernels.flash.call import request_of
 from kernels.flash.choose import chosen
@@ -27,6 +26,7 @@ from kernels.flash.prompts.wgmma import wgmma_kernel
 from kernels.flash.shapes import Prompt32Shape
 from kernels.runtime.compile import assemble, compile_ptx, resources
 from kernels.version import Kernel, Launch, Plan, Unsupported
+from tests.kernels.cluster.plans import tables_of
 
 Sizes = dict[str, Any]
 DEEP = pytest.mark.deep

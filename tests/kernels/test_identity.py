@@ -135,7 +135,7 @@ def test_a_local_variable_is_not_what_bears_its_name_elsewhere(plan: str) -> Non
     assert digest(f"x = 1\n{plan}") == digest(f"x = 3\n{plan}") == digest(plan)
 
 
-def test_what_a_class_binds_its_functions_do_not_see() -> None:
+def test_names_of_a_class_are_not_seen_by_its_functions() -> None:
     plan = "x = {}\nclass plan:\n    x = 2\n    def y(self):\n        return x"
     assert digest(plan.format(1)) != digest(plan.format(3))
 
@@ -174,7 +174,7 @@ NEEDS = (
 )
 
 
-def test_what_refuses_and_what_the_contract_holds_does_not_count() -> None:
+def test_refusals_and_the_contract_change_no_hash() -> None:
     before = digest(VERSION, version=CONTRACT, needs=NEEDS)
     assert digest(VERSION.replace("1", "3"), version=CONTRACT, needs=NEEDS.replace("1", "3")) == before
     assert digest(VERSION, version=CONTRACT.replace("...", "x = 1"), needs=NEEDS) == before

@@ -62,7 +62,7 @@ def test_half_precision_is_float32_rounded_once(dtype: torch.dtype) -> None:
     assert torch.equal(made, exact.to(dtype))
 
 
-def test_nothing_behind_the_length_of_a_sequence_counts() -> None:
+def test_keys_behind_the_length_of_a_sequence_are_ignored() -> None:
     q, k, v = small(torch.float64)
     lengths = torch.tensor([4, 0], dtype=torch.int32)
     exact = rope_attention(q[:1], k[:1, :, :4], v[:1, :, :4], causal=True)
@@ -138,7 +138,7 @@ def test_tables_as_models_hold_them_are_refused_with_advice_that_works(interleav
             torch.testing.assert_close(out, exact, rtol=0, atol=1e-14)
 
 
-def test_no_advice_for_tables_of_another_layout() -> None:
+def test_tables_of_another_layout_get_no_advice() -> None:
     q, k, v = small()
     for shape in ((3, 5, 4), (2, 5, 3), (5, 6)):  # three axes of positions for a batch of 2; too narrow; too wide
         table = normal(*shape)
@@ -169,7 +169,7 @@ def test_left_padding_is_moved_behind_the_keys() -> None:
         torch.testing.assert_close(out[i : i + 1, :, 5 - n :], alone, rtol=0, atol=1e-14)
 
 
-def test_what_is_accepted_does_not_depend_on_earlier_calls() -> None:
+def test_accepted_arguments_do_not_depend_on_earlier_calls() -> None:
     q, k, v = small()
     exact = rope_attention(q, k, v, rotary_dim=8, causal=True, base=10_000.0, scale=1.0, q_offset=2)
     for same in (

@@ -283,7 +283,7 @@ def test_rows_whose_offsets_in_a_tile_need_more_than_32_bits_are_copied(card: Ca
 
 
 @pytest.mark.filterwarnings("error")
-def test_one_row_lies_anywhere_that_is_aligned(card: Card) -> None:
+def test_single_row_is_taken_at_any_aligned_address(card: Card) -> None:
     q, k = normal(1, 1, 3, 9).as_strided((1, 1, 1, 8), (3, 5, 7, 1)), normal(1, 1, 5, 8)
     attention(q, k, k)
     assert card.launched[0]["q"] == q.data_ptr()
@@ -480,7 +480,7 @@ def test_a_lazily_negated_view_is_read_with_its_sign(card: Card, name: str, lies
     assert torch.equal(op(**changed), exact) and len(card.launched) == 3
 
 
-def test_what_a_launch_cannot_count_does_not_reach_it(card: Card) -> None:
+def test_sizes_beyond_32_bits_do_not_reach_a_launch(card: Card) -> None:
     """Strides, rows and positions that 32 bits do not hold; places that a launch would add up past them."""
     q, angle = normal(1, 1, 2, 8), normal(1, 4)
     for rows, positions in ((2**30, [0, 2**30 - 1]), (2**33, [5, 2**31 - 2])):

@@ -137,7 +137,7 @@ def test_the_rule_takes_wgmma_for_more_blocks_than_multiprocessors(prompts: Prom
         assert prompts.launched[-1]["kernel"].split("_")[1] == name
 
 
-def test_what_no_map_describes_goes_to_the_other_kernel(prompts: PromptCard) -> None:
+def test_tensor_that_no_map_describes_goes_to_mma(prompts: PromptCard) -> None:
     q = normal(2, 8, 70, 64, dtype=torch.bfloat16)
     k = normal(2, 1, 90, 64, dtype=torch.bfloat16)
     expanded = k.expand(2, 8, 90, 64)

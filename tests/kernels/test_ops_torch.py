@@ -79,7 +79,7 @@ def test_distributed_tensor_is_refused_with_advice_that_works(mesh: DeviceMesh) 
 
 
 @pytest.mark.parametrize("wanted", ["window", "sliding_window", "sinks", "return_lse", "block_table", "softcap"])
-def test_what_no_kernel_computes_is_refused_by_its_name(wanted: str) -> None:
+def test_argument_that_no_kernel_computes_is_refused_by_name(wanted: str) -> None:
     for op in (rope_attention, attention, alibi_attention):
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{wanted}'"):
             op(*small("", dtype=torch.float32), **{wanted: 1})

@@ -90,7 +90,7 @@ BESIDE = [(v,) for v in OWN if v.beyond or v.ablation or v.control_of]
 
 
 @pytest.mark.parametrize("version", [*swept(LOG, 12, 12), *swept(BESIDE, 0, 8)], ids=lambda version: version.id)
-def test_what_a_version_is_refused_for_is_what_the_assembler_refuses(version: Version, assembled_for) -> None:
+def test_refusal_of_a_target_agrees_with_the_assembler(version: Version, assembled_for) -> None:
     def takes(target: str) -> bool:
         try:
             launches = version(quick_cases(version)[0].problem, target).launches

@@ -165,7 +165,7 @@ def test_blocks_per_sm_follow_threads_registers_and_shared_memory() -> None:
     assert blocks_per_sm(heavy, "sm_86") == 102_400 // (33_408 + 1024)
 
 
-def test_what_an_assembler_does_not_say_is_not_taken_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_that_the_assembler_omits_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = version("attention_online")(Problem("attention", hdim=64)).launches[0].kernel
     log = "info : used 40 registers, used 1 barriers, 0 stack, 1024 bytes smem"
     monkeypatch.setattr(compile, "assemble", lambda ptx, target: (b"", log))

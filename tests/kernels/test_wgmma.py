@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from v8_plans import plan_of, tried
 
 from kernels import VERSIONS, Problem, Unsupported, version
 from kernels.checking.reference import reference_of
@@ -14,6 +13,7 @@ from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, assemble, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse, run
 from kernels.version import Kernel
+from tests.kernels.cluster.plans import plan_of, tried
 
 DEPTH = 8
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}
@@ -150,7 +150,7 @@ def test_layouts_of_b_and_registers(n: int, leading: int, stride: int, swizzle: 
         "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 1;",
     ],
 )
-def test_totals_are_nobodys_before_their_group_is_waited_for(wait: str) -> None:
+def test_accumulators_undefined_before_wait_group(wait: str) -> None:
     rng = np.random.default_rng(6)
     a, b = small_integers(rng, 64, DEPTH), small_integers(rng, 32, DEPTH)
     out, _ = multiply(image(b, SIZE, 0, *PLAIN), fragments(a), 32, ONE_TILE, SIZE, wait=wait)
@@ -218,7 +218,7 @@ def hazards(described: int = ONE_TILE, size: int = SIZE, threads: int = 128, **o
         ("", {"race", "uninitialised", "unfenced"}),
     ],
 )
-def test_what_was_stored_needs_a_barrier_and_a_proxy_fence(sync: str, expected: set[str]) -> None:
+def test_stored_tile_needs_a_barrier_and_a_proxy_fence(sync: str, expected: set[str]) -> None:
     assert {finding.kind for finding in hazards(sync=sync).findings} == expected
 
 

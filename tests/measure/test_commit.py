@@ -40,7 +40,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("data/measured/other/timings.csv", False),
     ],
 )
-def test_what_a_run_measures_does_not_make_its_commit_dirty(tree: Path, file: str, dirty: bool) -> None:
+def test_measured_rows_do_not_make_the_commit_dirty(tree: Path, file: str, dirty: bool) -> None:
     clean = provenance.commit()
     (tree / file).parent.mkdir(exist_ok=True)
     (tree / file).write_text("changed")

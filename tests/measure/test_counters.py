@@ -107,7 +107,7 @@ def command(versions: str, *options: str) -> int:
         return command_line.main(["counters", *options])
 
 
-def test_what_the_book_shows_is_profiled_at_the_loads_of_the_card() -> None:
+def test_profiled_versions_are_those_of_the_book_at_the_cards_load() -> None:
     asked = counters.tasks(CARD["sms"])
     online = [task for task in asked if task.version == "attention_online"]
     for study, heads in (("matched", (11, 11, 6, 3)), ("log", (4, 4, 2, 1, 1))):
@@ -119,7 +119,7 @@ def test_what_the_book_shows_is_profiled_at_the_loads_of_the_card() -> None:
     assert len(asked) == len({task[1:] for task in asked})
 
 
-def test_only_what_is_missing_or_stale_is_profiled(ncu: Ncu, tmp_path: Path) -> None:
+def test_profiler_takes_missing_or_stale_versions_alone(ncu: Ncu, tmp_path: Path) -> None:
     assert command("attention_online") == 0
     first = times(tmp_path)
     assert {hdim for _, hdim, _ in first} == set(HDIMS)
@@ -149,7 +149,7 @@ def test_a_fault_of_one_spoils_none(fault: str, ncu: Ncu, tmp_path: Path, capsys
     assert f"attention_atomics on {SMALL}: " in said and reason in said and "attention_baseline" not in said
 
 
-def test_what_was_recorded_outlives_an_interruption(ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_counters_outlive_an_interruption(ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "CHUNK", 2)
     ncu.interrupts_at = len(GROUPS)  # in the second of three parts
     assert command("attention_online") == 130

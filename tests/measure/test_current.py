@@ -21,7 +21,7 @@ def test_rows_of_changed_code_and_of_versions_that_are_gone_are_outdated() -> No
     assert outdated(frame.head(0)).tolist() == [] and today("rope_v0_gone") == ""
 
 
-def test_what_was_recorded_under_an_older_name_of_the_same_code_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_under_an_older_hash_of_the_same_code_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
     renamed = {"version": "rope_v4", "source_hash": "0" * 16}
     assert not is_current("rope_v4", renamed["source_hash"])
     monkeypatch.setattr(recorded, "_later_hashes", lambda: {"0" * 16: today("rope_v4")})

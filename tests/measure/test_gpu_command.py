@@ -108,7 +108,7 @@ def test_every_part_has_its_turn_in_the_folder_of_the_card(play: Callable[..., l
     ("part", "code", "state", "exits"),
     [("counters", REFUSED, "refused", 0), ("sanitize", 1, "failed", 0), ("measure", 1, "failed", 1)],
 )
-def test_what_fails_ends_no_other_part_and_the_summary_says_why(
+def test_failed_part_ends_no_other_and_the_summary_says_why(
     play: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], part: str, code: int, state: str, exits: int
 ) -> None:
     assert len(play(part, code, exits=exits)) == len(gpu.PARTS)
@@ -132,7 +132,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("of_terminal", [True, False])
+@pytest.mark.parametrize("of_terminal", [True, pytest.param(False, marks=pytest.mark.deep)])
 def test_an_interrupted_command_ends_after_its_part_whose_processes_are_on_the_card(
     tmp_path: Path, of_terminal: bool
 ) -> None:

@@ -67,7 +67,7 @@ def test_without_nvml_nothing_is_known_and_nothing_fails(monkeypatch: pytest.Mon
     ("seen", "said"),
     [([set(), set()], "none"), ([{"power_cap"}, set(), {"a"}], "a+power_cap"), ([None, set()], "unknown")],
 )
-def test_what_is_seen_behind_timings_is_said_of_the_run(seen: list[set[str] | None], said: str) -> None:
+def test_throttling_behind_timings_is_said_of_the_run(seen: list[set[str] | None], said: str) -> None:
     row = {"throttle": "none"}
     for reasons in seen:
         note_seen(row, reasons)

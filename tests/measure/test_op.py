@@ -40,17 +40,17 @@ CALLS = [
 
 
 def test_a_draw_is_the_same_for_its_arguments_and_meets_all_kinds_in_few_kernels(monkeypatch: Any) -> None:
-    found = drawn(5, 200, "sm_90", most_kernels=50)
-    assert found == drawn(5, 200, "sm_90", most_kernels=50) != drawn(6, 200, "sm_90", most_kernels=50)
-    assert len({kernel for call in found for kernel in call.served("sm_90")[1]}) <= 51
+    found = drawn(5, 80, "sm_90", most_kernels=40)
+    assert found[:20] == drawn(5, 20, "sm_90", most_kernels=40) != drawn(6, 20, "sm_90", most_kernels=40)
+    assert len({kernel for call in found for kernel in call.served("sm_90")[1]}) <= 41
     for name, all_of in (("inputs", op_calls.INPUTS), ("mode", op_calls.MODES), ("layout", op_calls.LAYOUTS)):
         assert {getattr(call, name) for call in found} == set(all_of)
     assert {call.problem.family for call in found} == set(op_calls.FUNCTIONS)
-    assert 20 < sum(call.called == "graph" for call in found) < 80
+    assert 8 < sum(call.called == "graph" for call in found) < 40
     assert all(call.places <= op_calls.MOST_POSITIONS for call in found)
-    monkeypatch.setattr(op, "CALLS", 90)
+    monkeypatch.setattr(op, "CALLS", 40)
     served = [call.served("sm_90")[0] for call in op.calls_of("op_problems", "sm_90")]
-    assert len(served) == 90 and min(served.count("rope_prompt32"), served.count("rope_chunk")) >= 5
+    assert len(served) == 40 and min(served.count("rope_prompt32"), served.count("rope_chunk")) >= 2
 
 
 @pytest.mark.parametrize("layout", op_calls.LAYOUTS)
@@ -173,11 +173,12 @@ def test_sliced_calls_are_made_and_captured_on_the_stream_of_their_slice(monkeyp
 
 
 def test_sliced_calls_meet_every_slice_kind_and_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(op, "CALLS", 300)
+    monkeypatch.setattr(op, "CALLS", 100)
     calls = op.calls_of("op_slices", "sm_90")
     assert {call.sms for call in calls} == set(op_calls.SLICES)
     assert {call.called for call in calls} == {"eager", "graph"} and {call.problem.dtype for call in calls} == {*DTYPES}
     assert max(call.problem.hdim for call in calls) == 12_288
+    monkeypatch.setattr(op, "CALLS", 10)
     assert {call.sms for call in op.calls_of("op_slices", "sm_90", (24, 8))} == {24, 8}
 
 

@@ -51,7 +51,7 @@ def dies(job: int, target: str) -> None:
     os._exit(9)
 
 
-def test_where_compiling_breaks_down_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_compiler_process_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: FORK)
     with workers.compilers("sm_90") as compile_each:
         for jobs in ([1], [1, 2, 3]):

@@ -120,7 +120,7 @@ def test_damage_is_named_by_file_and_column(tmp_path: Path, content: str, says: 
 
 
 @pytest.mark.parametrize("content", ['{"name": "T", "compute_capability": "9.0", "sms": 2}', "{", "[]", "3", "\xff"])
-def test_a_card_that_is_not_whole_is_named_with_its_file(tmp_path: Path, content: str) -> None:
+def test_damaged_gpu_json_names_its_file(tmp_path: Path, content: str) -> None:
     path = tmp_path / "gpu.json"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(DataError, match=re.escape(str(path))):
@@ -129,7 +129,6 @@ def test_a_card_that_is_not_whole_is_named_with_its_file(tmp_path: Path, content
 
 def test_every_committed_table_loads() -> None:
     for gpu in known_gpus():
-        assert len(rows(gpu, "runs")) and len(rows(gpu, "checks")) and len(rows(gpu, "timings"))
         for folder in runs.folders(files.gpu_folder(gpu)):
             names = {path.name.partition(".")[0] for path in folder.glob("*.csv*")}
             assert all(runs.read(folder, name) for name in names)
@@ -191,7 +190,7 @@ def test_damage_in_a_complete_run_is_an_error_and_a_last_row_that_is_being_writt
 
 
 @pytest.mark.parametrize("field", ["studies", "complete", "node"])
-def test_what_a_run_lacks_is_said(tmp_path: Path, field: str) -> None:
+def test_run_that_lacks_a_field_is_named(tmp_path: Path, field: str) -> None:
     run = Run.begin(tmp_path, CARD, START)
     run.settle("log", complete=False)
     path = run.folder / "run.json"

@@ -201,7 +201,7 @@ def test_a_study_is_measured_on_the_problems_of_the_card_at_hand(card: Card, tmp
     assert {problem.heads for _, _, problem in card.taken} == {4}
 
 
-def test_what_pytorch_compiles_is_loaded_by_all_before_anything_is_checked(card: Card, tmp_path: Path) -> None:
+def test_compiled_peers_are_loaded_before_checks(card: Card, tmp_path: Path) -> None:
     card.compiled, card.does["torch_sdpa", "plan"] = ("torch_sdpa", "attention_v8"), RuntimeError("it does not compile")
     measure.measure_studies([FILLED], processes=2)
     loaded = [(process, name) for process, step, name in card.did if step == "plan"][: 3 * 2 * len(PROBLEMS)]
@@ -237,7 +237,7 @@ def test_a_lack_of_memory_is_told_with_what_is_free(card: Card, tmp_path: Path, 
     assert set(found["checks"]["status"]) == {"ok", "error"} and list(found["runs"]["complete"]) == [True]
 
 
-def test_what_a_library_refuses_is_unsupported_for_a_peer_and_wrong_is_not_timed(card: Card, tmp_path: Path) -> None:
+def test_peer_refused_by_its_library_is_unsupported_and_wrong_is_not_timed(card: Card, tmp_path: Path) -> None:
     for name in ("attention_online_fixed", "torch_sdpa"):
         card.does[name, "check"] = RuntimeError("No available kernel.\nAborting")
     card.does["attention_v8", "check"], card.wrong = KeyError("a bug"), "attention_online"
@@ -352,7 +352,7 @@ def test_a_process_that_is_off_is_measured_again_and_both_rows_stay(card: Card, 
     assert len(card.did) == before, "a complete run is repeated"
 
 
-def test_what_stays_off_is_repeated_once_and_an_interrupted_repeat_is_gone_on_with(card: Card, tmp_path: Path) -> None:
+def test_outlier_is_repeated_once_and_an_interrupted_repeat_resumed(card: Card, tmp_path: Path) -> None:
     slow(card, "attention_v8", 0, 1, 2 * 4)  # both problems of process 1; then again the first that is repeated
     act = card.act
 

@@ -23,7 +23,7 @@ RACES = next(version.id for version in OWN if "race" in sanitize.declared(versio
 CLEAN = next(version.id for version in OWN if not sanitize.declared(version.id))
 
 
-def test_what_tools_find_in_todays_code_is_declared() -> None:
+def test_findings_of_tools_in_todays_code_are_declared() -> None:
     """Whichever assembler made the kernels: a hazard is in the code."""
     for card in known_gpus():
         rows = records(card, "sanitizers")
@@ -32,7 +32,7 @@ def test_what_tools_find_in_todays_code_is_declared() -> None:
         assert card != REFERENCE or len({row["version"] for row in found}) > 90
 
 
-def test_what_is_known_has_what_tools_must_find_on_every_gpu() -> None:
+def test_known_version_has_the_hazards_that_tools_must_find() -> None:
     assert sanitize.declared(sanitize.KNOWN) == {"race", "out_of_bounds"}
     assert not VERSIONS[sanitize.KNOWN](sanitize.problems(VERSIONS[sanitize.KNOWN])[0], "sm_75").buffers["q"].init
 
@@ -73,7 +73,7 @@ print(f"\\n========= {{kind}} SUMMARY: {{hazards}} hazards displayed ({{hazards}
 """
 
 
-def test_every_tool_runs_on_every_version_but_a_deaf_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_that_finds_no_planted_race_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in counts races in one version; its memcheck misses what is known, its initcheck dies once."""
     tool = tmp_path / "compute-sanitizer"
     tool.write_text(FAKE_TOOL.format(python=sys.executable, races=RACES, clean=CLEAN))
@@ -88,7 +88,7 @@ def test_every_tool_runs_on_every_version_but_a_deaf_one(tmp_path: Path, monkeyp
     }  # fmt: skip
 
 
-def test_where_no_tool_answers_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sanitize_writes_nothing_where_no_tool_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitize, "toolkit", lambda program: "/bin/false")
     with pytest.raises(MeasureError, match="no tool finds what is known, and nothing is written"):
         next(sanitize.sanitize([CLEAN], tmp_path))

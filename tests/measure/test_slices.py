@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from analysis.errors import MeasureError
+from analysis.evidence.load import held
 from analysis.measure import slices
 from analysis.record.timers import Timer, timer_of
 from analysis.studies import AUTHORS_TARGET, MAIN, SLICE, STUDIES
@@ -68,6 +69,6 @@ def test_cap_of_a_target_applies_where_its_sms_hold_fewer_blocks() -> None:
     capped = [pair for pair in pairs if slices.applies(f"device_warm@{SLICE}/{AUTHORS_TARGET}", *pair, "sm_90")]
     assert 0 < len(capped) < len(pairs) and ("rope_v7", MAIN) not in capped
     for version, problem in capped:
-        theirs, here = (slices.held(version, problem, target) for target in (AUTHORS_TARGET, "sm_90"))
+        theirs, here = (held(version, problem, target) for target in (AUTHORS_TARGET, "sm_90"))
         found = slices.caps(timer_of(f"launched@{SLICE}/{AUTHORS_TARGET}"), version, problem, "sm_90")
         assert found and all(theirs[launch] == most < here[launch] for launch, most in found.items())

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analysis.evidence.current import current, outdated
+from analysis.evidence.current import current, outdated, today
 from analysis.measure import static
 from analysis.record import files
 from analysis.record.files import problem_columns, problem_of
@@ -16,7 +17,7 @@ from kernels.runtime.compile import compile_ptx
 from tests.rows import read_records, read_table, write_table
 from tests.sampling import swept
 
-CALL = "rope_v7", Problem("rope", 1, 1, seq_q=16, hdim=8192, rotary_dim=128)
+CALL = "attention_multi_query", Problem("attention", seq_q=3, hdim=1128)
 TODAYS = current(read_records(files.LAUNCHES, "launches"))
 LOG = {version.id for version in VERSIONS.values() if not (version.beyond or version.is_peer)}
 V2 = next(row for row in TODAYS if row["version"] == "rope_v2")
@@ -42,19 +43,25 @@ def test_events_of_one_block_times_the_blocks_are_those_of_all(counted_events: C
     assert one == every and any(one)
 
 
-@pytest.mark.parametrize("table", ["counts", "resources"])
-def test_stale_rows_are_made_again_as_recorded(table: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    recorded = read_records(files.DATA / f"{table}.csv", table)
+def test_stale_rows_are_made_again_as_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    recorded = read_records(files.RESOURCES, "resources")
     planted = [
         {**row, "source_hash": "0" * 16} if (row["version"], problem_of(row)) == CALL else row for row in recorded
     ]
     assert planted != recorded
-    write_table(tmp_path / f"{table}.csv", table, planted)
+    write_table(tmp_path / "resources.csv", "resources", planted)
     monkeypatch.setattr(files, "DATA", tmp_path)
-    assert getattr(static, table)([]) == 0
-    again = read_records(tmp_path / f"{table}.csv", table)
+    monkeypatch.setattr(static, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
+    assert static.resources([]) == 0
+    again = read_records(tmp_path / "resources.csv", "resources")
     assert current(again) == again
     assert [{**row, "source_hash": ""} for row in again] == [{**row, "source_hash": ""} for row in recorded]
+
+
+def test_version_is_counted_as_recorded() -> None:
+    recorded = [row for row in read_records(files.COUNTS, "counts") if (row["version"], problem_of(row)) == CALL]
+    counted = [row for row in recorded if not row["counter"].startswith("event.")]
+    assert static.count(*CALL) == [{**row, "source_hash": today(CALL[0])} for row in counted]
 
 
 # ---------------------------------------------------------------- kernels are what they were when they were recorded

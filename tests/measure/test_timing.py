@@ -60,7 +60,7 @@ def test_a_long_graph_is_replayed_once_before_its_samples(monkeypatch: pytest.Mo
     assert (device.replays, len(found)) == (1 + timing.LEAST_SAMPLES, timing.LEAST_SAMPLES)
 
 
-def test_what_the_start_of_a_graph_takes_makes_no_sample_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_of_a_graph_shortens_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     device, found = timed(monkeypatch, us=290.0, copies=1, samples=timing.SAMPLES)
     assert device.captured == [1, 2] and found == [290.0] * timing.SAMPLES
 

@@ -60,7 +60,7 @@ def test_counters_of_other_head_dims_than_those_shown_are_no_answer(tmp_path: Pa
     assert figures.warp_waits(e) == Missing("make counters")
 
 
-def test_what_warps_wait_for_is_shown_of_every_version_that_was_read(tmp_path: Path) -> None:
+def test_stall_reasons_are_shown_for_every_version_read(tmp_path: Path) -> None:
     folder = make(tmp_path)
     put_counters(folder, "rope_v7", MAIN, IDLE)
     put_counters(folder, "rope_separate", MAIN, IDLE)

@@ -90,7 +90,7 @@ def exponentials(scores, first_score, row_max):
 
 @cuda.jit(device=True, inline="always")
 def add_values(accumulator, first, weights, first_weight, values, stride):
-    """Add the weighted sum of a tile of values, rows `stride` halves apart, to the 64 floats at `accumulator[first]`."""
+    """Add a weighted tile of values, rows `stride` halves apart, to the 64 floats from `accumulator[first]` on."""
     dim = cint(0)
     while dim < HDIM:
         for step in range(DIM_UNROLL):

@@ -22,7 +22,7 @@ from tests.sampling import swept
 
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
 ANY_CORE = ("rope_v8", "rope_separate_v8", "rope_hybrid_v8", "attention_v8", "sinusoidal_v6", "alibi_v1", "learned_v1")
-PROBLEMS = 1000  # a target
+PROBLEMS = 300  # a target
 MOST_HDIM, MOST_POSITIONS, MOST_ELEMENTS = 4096, 2**20, 2**32 - 1
 MOST_HEADS = MOST_BLOCKS["y"]  # that share keys, and that have keys of their own
 
@@ -92,7 +92,7 @@ def check_plan(plan: Plan, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_of_the_documented_range_is_refused(target: str, any_kernel: None) -> None:
+def test_documented_range_is_planned_on_every_target(target: str, any_kernel: None) -> None:
     rng = random.Random(target)
     for number in range(PROBLEMS):
         chosen = version(ANY_CORE[number % len(ANY_CORE)])
@@ -101,7 +101,7 @@ def test_nothing_of_the_documented_range_is_refused(target: str, any_kernel: Non
         check_plan(version("rope_v8")(problem, target), target)
 
 
-def test_what_no_cluster_holds_goes_to_the_portable_core(any_kernel: None) -> None:
+def test_head_dim_that_no_cluster_holds_goes_to_the_portable_core(any_kernel: None) -> None:
     wide = Problem("rope", seq_q=8, hdim=MOST_HDIM, rotary_dim=64)
     assert [version("rope_v8")(wide, target).core for target in ("sm_90", "sm_100", "sm_120")] == [
         "mma", "mma", "portable",

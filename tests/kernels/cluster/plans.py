@@ -22,6 +22,17 @@ CORES = {"wgmma": wgmma, "mma": mma, "portable": portable}
 EMBEDDINGS = {"rope": ROPE, "sinusoidal": SINUSOIDAL, "attention": PLAIN}
 
 
+# Two tiles of keys, grouped heads under a mask; of 136 dims 40 turn, so that slices end at odd places.
+RAGGED = Problem("rope", 2, 4, 2, 9, 70, hdim=136, rotary_dim=40, causal=True)
+ROWS = 500  # of tables
+
+
+def tables_of(problem: Problem, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
+    pairs = problem.rotary_dim // 2
+    angles = np.arange(rows)[:, None] * 10_000.0 ** (-np.arange(pairs) / pairs)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
 def plan_of(core: ModuleType, problem: Problem, shape: Any) -> Plan:
     """Attention by a core, a module of kernels.flash.cluster, in one of its shapes."""
     dims = problem.rotary_dim if problem.family == "rope" else problem.hdim

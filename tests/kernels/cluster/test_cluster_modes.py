@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from ops_reference import expected, rounding
-from v8_plans import CORES, inputs_of, plan_in_mode
 
 from kernels import Problem
 from kernels.flash import cluster
@@ -21,17 +20,47 @@ from kernels.flash.cluster.portable import core as portable
 from kernels.flash.cluster.rope import rates_buffer
 from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.runtime.emulator import run
+from kernels.version import Buffer, Plan
+from tests.kernels.cluster.plans import CORES, RAGGED, ROWS, inputs_of, plan_in_mode, tables_of
 from tests.sampling import swept
 
-# Two tiles of keys, grouped heads under a mask; of 136 dims 40 turn, so that slices end at odd places.
-RAGGED = Problem("rope", 2, 4, 2, 9, 70, hdim=136, rotary_dim=40, causal=True)
-ROWS = 500  # of tables
+# [batch, heads, seq, hdim] of each tensor, as the shape that memory has and the elements from one to the next of the
+# first three: q as a model's [batch, seq, heads, hdim], k as the first rows of a cache, v packed with another tensor,
+# out with gaps between its rows.
+LAYOUTS: dict[str, Any] = {
+    "q": lambda b, h, s, d: ((b, s, h, d), (s * h * d, d, h * d)),
+    "k": lambda b, h, s, d: ((b, h, s + 7, d), (h * (s + 7) * d, (s + 7) * d, d)),
+    "v": lambda b, h, s, d: ((b, s, h, 2 * d), (2 * s * h * d, 2 * d, 2 * h * d)),
+    "out": lambda b, h, s, d: ((b, s, h, d + 4), (s * h * (d + 4), d + 4, h * (d + 4))),
+}
 
 
-def tables_of(problem: Problem, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
-    pairs = problem.rotary_dim // 2
-    angles = np.arange(rows)[:, None] * 10_000.0 ** (-np.arange(pairs) / pairs)
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+def view_of(x: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    return np.lib.stride_tricks.as_strided(x, shape, [4 * stride for stride in (*strides, 1)])
+
+
+def run_apart(plan: Plan, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, list[Any]]:
+    """out as [batch, seq, heads, hdim], what lies between its rows, and the findings of a plan.
+
+    Tensors lie as in LAYOUTS, with NaN elsewhere.
+    """
+    buffers, given, steps = dict(plan.buffers), {}, []
+    for name, layout in LAYOUTS.items():
+        shape = plan.buffers[name].shape
+        held, strides = layout(*shape)
+        buffers[name] = Buffer(held)
+        if name in inputs:
+            given[name] = np.full(held, np.nan, np.float32)
+            view_of(given[name], shape, strides)[:] = inputs[name]
+    for launch in plan.launches:
+        args = list(launch.args)
+        for name, layout in LAYOUTS.items():
+            if name in args and isinstance(args[(at := args.index(name) + 1)], int):
+                args[at : at + 3] = layout(*plan.buffers[name].shape)[1]
+        steps.append(replace(launch, args=tuple(args)))
+    report = run(replace(plan, buffers=buffers, steps=tuple(steps)), given)
+    hdim = plan.problem.hdim
+    return report.out[..., :hdim], report.out[..., hdim:], report.findings
 
 
 def turned_nowhere(problem: Problem, positions: np.ndarray, rows: int) -> np.ndarray:
@@ -45,7 +74,10 @@ def turned_nowhere(problem: Problem, positions: np.ndarray, rows: int) -> np.nda
 def check_mode(
     core: Any, problem: Problem, half_split: bool, tabled: bool, placed: bool, shape: Any = None, before: bool = False
 ) -> None:
-    """As near to float64 as float32 arithmetic is; NaN where a position takes part that is none, and nowhere else."""
+    """As near to float64 as float32 arithmetic is; NaN where a position takes part that is none, and nowhere else.
+
+    Tensors have strides of their own, and nothing outside of them is read or written.
+    """
     tables, rows = (tables_of(problem), ROWS) if tabled else (None, MOST_POSITIONS)
     positions = None
     places = max(problem.seq_k, problem.q_offset + problem.seq_q)
@@ -58,8 +90,10 @@ def check_mode(
         nan = turned_nowhere(problem, positions, rows)
         assert 0 < nan[0].sum() < problem.seq_q and 0 < nan[1].sum() < problem.seq_q
     inputs = inputs_of(problem)
-    report = run(plan_in_mode(core, problem, half_split, tables, positions, shape, before), inputs)
-    assert not report.findings, [str(finding) for finding in report.findings]
+    plan = plan_in_mode(core, problem, half_split, tables, positions, shape, before)
+    out, between, findings = run_apart(plan, inputs)
+    assert not findings, [str(finding) for finding in findings]
+    assert np.isnan(between).all()
 
     q, k, v = (torch.from_numpy(inputs[name]) for name in "qkv")
     exact = expected(
@@ -67,7 +101,6 @@ def check_mode(
         cos=torch.from_numpy(tables[0]) if tables else None, sin=torch.from_numpy(tables[1]) if tables else None,
         positions=torch.from_numpy(positions.clip(0, rows - 1)) if placed else None, q_offset=problem.q_offset,
     )  # fmt: skip
-    out = report.out.reshape(exact.shape).swapaxes(1, 2)  # [batch, seq_q, heads, hdim]
     assert np.isnan(out[nan]).all()
     error = np.abs(out - exact.swapaxes(1, 2))[~nan].max()
     assert error <= rounding(q, k, v)

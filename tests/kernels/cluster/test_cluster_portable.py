@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from v8_plans import plan_of, tried
 
 from kernels import Problem, Unsupported, version
 from kernels.checking.reference import reference_of
@@ -14,6 +13,7 @@ from kernels.flash.cluster.portable.core import Shape, choose
 from kernels.runtime.compile import blocks_per_sm, compile_ptx, require_target, resources
 from kernels.runtime.emulator import run
 from kernels.version import Launch
+from tests.kernels.cluster.plans import plan_of, tried
 
 MAIN = Problem("rope", heads=4, seq_q=64, hdim=2048, rotary_dim=128)
 
@@ -53,7 +53,7 @@ def test_attention(case: int, target: str) -> None:
         assert not findings, [str(finding) for finding in findings]
 
 
-def test_one_key_is_returned_as_it_is() -> None:
+def test_single_key_returns_its_value() -> None:
     problem = Problem("rope", heads=2, seq_q=3, seq_k=1, hdim=36, rotary_dim=36, q_offset=5)
     inputs = reference_of(problem, "sharp").inputs
     out = run(plan_of(portable, problem, SMALL), inputs, ptx_for("sm_75")).out
@@ -95,6 +95,6 @@ def test_the_launch_is_one_for_any_gpu(problem: Problem) -> None:
         ),
     ],
 )
-def test_what_it_does_not_take_says_so(problem: Problem, message: str) -> None:
+def test_portable_core_names_what_it_refuses(problem: Problem, message: str) -> None:
     with pytest.raises(Unsupported, match=message):
         version("rope_v8_portable")(problem)

@@ -1,11 +1,11 @@
 """The V8 core of warps: what its threads share out, over clusters and warps of every shape."""
 
 import pytest
-from v8_plans import plan_of, tried
 
 from kernels import Problem
 from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.mma.core import Shape
+from tests.kernels.cluster.plans import plan_of, tried
 
 CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1
     (Problem("rope", seq_q=16, hdim=512, rotary_dim=512), Shape(4, 16, 16, 128, 2, 4)),
