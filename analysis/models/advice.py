@@ -13,20 +13,29 @@ from kernels.op.warm import Call
 
 from ..evidence import Evidence
 from ..record.files import REFERENCE, DataError
+from ..studies import FLASH3, HALF_PEERS
 from .rivals import FULL, HYBRID, SEPARATE, WORDS, label
 
 SHOWN = 3
-FLASH = "FlashAttention"
 ONE_GRAPH = {"torch_rope_one_graph": "RoPE and attention as one graph"}
+FLASH3_ROPE = {FLASH3[0]: "compiled RoPE and FlashAttention 3"}
 BESIDE = {  # of what the op runs: the studies that timed it, what is told beside it, and what it is
     FULL: (("map", "beyond"), {HYBRID: WORDS[HYBRID], SEPARATE: WORDS[SEPARATE]}, "full fusion"),
     HYBRID: (("map", "beyond"), {FULL: WORDS[FULL], SEPARATE: WORDS[SEPARATE]}, "which rotates K in a launch in front"),
-    "rope_decode": (("split_keys",), ONE_GRAPH, "each key is read and rotated once for all heads that share it"),
+    "rope_decode": (
+        ("split_keys", "few"),
+        {**ONE_GRAPH, HALF_PEERS[0]: "RoPE and attention as one graph", **FLASH3_ROPE},
+        "each key is read and rotated once for all heads that share it",
+    ),
     "rope_prompt32": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "not fused: a launch in front rotates Q and K"),
     "rope_chunk": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "which splits the keys of a chunk of a prompt"),
     "rope_prompt": (
-        ("half_prompts",),
-        {f"torch_rope_half_{one}": f"compiled RoPE and {name}" for one, name in (("cudnn", "cuDNN"), ("flash", FLASH))},
+        ("half_prompts", "long", "few"),
+        {
+            "torch_rope_half_cudnn": "compiled RoPE and cuDNN",
+            "torch_rope_half_flash": "compiled RoPE and PyTorch's FlashAttention",
+            **FLASH3_ROPE,
+        },
         "a hybrid: a launch in front rotates K",
     ),
 }

@@ -23,7 +23,7 @@ from ..constants import FREQUENCY_BASE, MUST_BE, require
 from ..runtime import cache
 from ..runtime.environment import library_folder
 from ..version import Problem, Unsupported
-from .pytorch import Attention, peer
+from .pytorch import Attention, halves, peer
 
 HDIMS = (64, 128, 256)
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -82,11 +82,6 @@ def _loaded(arch: str, *values: int) -> Callable[..., int]:
         return ctypes.CDLL(file.name).attend
 
 
-def _halves(x: torch.Tensor) -> torch.Tensor:
-    """Reorder dims from pairs (2i, 2i + 1) to pairs (i, i + hdim / 2)."""
-    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
-
-
 def _flashinfer(problem: Problem) -> Attention:
     heads, seq_q, hdim = problem.q_shape[1:]
     require(problem.dtype == "float16", "dtype", problem.dtype, "float16", TAKES)
@@ -105,7 +100,7 @@ def _flashinfer(problem: Problem) -> Attention:
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         if k not in kept:
             workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
-            kept[k] = (*((_halves(x).contiguous() if rope else x) for x in (q, k)), workspace)
+            kept[k] = (*((halves(x) if rope else x) for x in (q, k)), workspace)
         arch = "sm_{}{}".format(*torch.cuda.get_device_capability(q.device))
         attend = _loaded(arch, *library_of(problem))
         turned_q, turned_k, workspace = kept[k]

@@ -58,6 +58,11 @@ def rotate_both(q: torch.Tensor, k: torch.Tensor, tables: Tables) -> tuple[torch
     return rotate(q, q_cos, q_sin), rotate(k, k_cos, k_sin)
 
 
+def halves(x: torch.Tensor) -> torch.Tensor:
+    """A copy whose dims are reordered from pairs (2i, 2i + 1) to pairs (i, i + hdim / 2)."""
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2).contiguous()
+
+
 def _sinusoidal_tables(problem: Problem, q: torch.Tensor) -> Tables:
     turns = [angles(where, problem.hdim, q.dtype) for where in positions(problem, q.device)]
     return tuple(torch.stack((turn.sin(), turn.cos()), dim=-1).flatten(-2) for turn in turns)

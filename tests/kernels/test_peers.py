@@ -8,7 +8,7 @@ import torch
 
 from kernels import Problem, Unsupported, version
 from kernels.checking.reference import reference_of
-from kernels.peers import one_graph, pytorch, triton
+from kernels.peers import flash3, one_graph, pytorch, triton
 
 LATE = {"seq_q": 9, "seq_k": 20, "hdim": 32, "causal": True}  # queries behind key 0, whose mask is no square
 
@@ -88,10 +88,11 @@ def test_half_precision_does_not_reach_the_angles(monkeypatch, dtype: str, field
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64}, "rotary_dim is 16 and hdim 64"),
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64, "rotary_dim": 64}, "batch is 2; .* takes 1"),
         ("flashinfer_rope", {"dtype": "float16", "hdim": 64, "rotary_dim": 64, "batch": 1}, "set .* FLASHINFER"),
-        ("flash3_rope", {"dtype": "float16"}, "dtype is float16; FlashAttention 3 takes bfloat16"),
-        ("flash3_rope", {"dtype": "bfloat16", "hdim": 264}, "hdim is 264; .* a multiple of 8 up to 256"),
-        ("flash3_rope", {"dtype": "bfloat16", "q_offset": 0}, "q_offset is 0; it must be 11"),
-        ("flash3_rope", {"dtype": "bfloat16"}, "set FLASH3"),
+        ("flash3_rope", {"dtype": "bfloat16"}, "rotary_dim is 16 and hdim 32; this peer rotates all dims"),
+        ("flash3_rope", {"dtype": "float16", "rotary_dim": 32}, "dtype is float16; FlashAttention 3 takes bfloat16"),
+        ("flash3_rope", {"dtype": "bfloat16", "hdim": 264, "rotary_dim": 264}, "hdim is 264; .* of 8 up to 256"),
+        ("flash3_rope", {"dtype": "bfloat16", "rotary_dim": 32, "q_offset": 0}, "q_offset is 0; it must be 11"),
+        ("flash3_rope", {"dtype": "bfloat16", "rotary_dim": 32}, "set FLASH3"),
     ],
 )
 def test_they_say_what_they_do_not_take(name: str, fields: dict, message: str) -> None:
@@ -124,10 +125,10 @@ def flash3_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", ["flash3_rope", "flash3"])
 @pytest.mark.parametrize("fields", [{"kv_heads": 2}, {"kv_heads": 1, "causal": False, "q_offset": 3}], ids=str)
 def test_flash_attention_3_gets_rotated_tensors_in_its_layout(monkeypatch, flash3_package, name, fields) -> None:
-    monkeypatch.setattr(pytorch, "compiled", lambda function: function)
+    monkeypatch.setattr(flash3, "compiled", lambda function, mode: function)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     family = version(name).family
-    asked = problem(family=family, heads=4, dtype="bfloat16", rotary_dim=16 if family == "rope" else 0, **fields)
+    asked = problem(family=family, heads=4, dtype="bfloat16", rotary_dim=32 if family == "rope" else 0, **fields)
     case = reference_of(asked, "sharp")
     q, k, v = (torch.from_numpy(case.inputs[which]).bfloat16() for which in "qkv")
     out = version(name)(asked).call(q, k, v)
