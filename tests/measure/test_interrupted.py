@@ -16,7 +16,7 @@ import pytest
 
 from analysis import record
 from analysis.evidence.current import today
-from analysis.measure import run, workers
+from analysis.measure import run
 from analysis.record import files
 from analysis.record import runs as record_runs
 from analysis.record.files import DataError, problem_of, read_json
@@ -24,7 +24,7 @@ from analysis.studies import Study
 from kernels import VERSIONS, Problem
 from kernels.checking.reference import INPUTS
 from tests.measure import stub_work
-from tests.measure.stub_card import CARD, AtOnce, compilers
+from tests.measure.stub_card import CARD, IN_PLACE, AtOnce
 
 FORK = multiprocessing.get_context("fork")
 PROCESSES, KILLS = 3, 8
@@ -38,9 +38,7 @@ Sent = Iterator[tuple[str, Any]]
 @pytest.fixture
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(files, "MEASURED", tmp_path)
-    monkeypatch.setattr(run, "compilers", compilers)
-    for module in (run, workers):
-        monkeypatch.setattr(module, "Worker", AtOnce)
+    monkeypatch.setattr(run, "workers", IN_PLACE)
     for stub in stub_work.STUBS:
         monkeypatch.setattr(run, stub.__name__, stub)
     monkeypatch.setattr(run, "tqdm", functools.partial(run.tqdm, disable=True))
