@@ -34,17 +34,21 @@ BESIDE = [chosen for chosen in OWN if chosen.ablation or chosen.control_of]
 MAIN = [chosen for chosen in OWN if chosen not in BESIDE]
 LARGEST = [(chosen, largest(chosen)) for chosen in MAIN]
 OTHERS = [(chosen, case) for chosen in MAIN for case in quick_cases(chosen) if (chosen, case) not in LARGEST]
-# Others on the same cores, at seconds a compilation: the embedding that they hand to a core is tested with another one.
-SECONDS = ("attention_v8", "rope_hybrid_v8", "sinusoidal_v6")
+# Others on the same cores, at seconds a compilation: what they add is tested with another one.
+SECONDS = (
+    "attention_v8", "rope_hybrid_v8", "rope_separate_v8", "sinusoidal_v6", "learned_v1", "fp16_phase7b",
+    "fp16_phase7c",
+)  # fmt: skip
 
 
 def param(chosen: Version, *rest: CheckCase) -> Any:
-    return pytest.param(chosen, *rest, marks=[pytest.mark.deep] * (chosen in BESIDE or chosen.id in SECONDS))
+    later = chosen in BESIDE or chosen.id in SECONDS or chosen.fast_math
+    return pytest.param(chosen, *rest, marks=[pytest.mark.deep] * later)
 
 
 PARAMS = [param(*case) for case in LARGEST]
 ABLATIONS = [(chosen, case) for chosen in BESIDE for case in quick_cases(chosen)]
-SMALLER = [*swept(OTHERS, 40, len(OTHERS)), *swept(ABLATIONS, 0, len(ABLATIONS))]
+SMALLER = [*swept(OTHERS, 20, len(OTHERS)), *swept(ABLATIONS, 0, len(ABLATIONS))]
 COMPILED = [param(chosen) for chosen in (*MAIN, *(beside for (beside,) in sample(zip(BESIDE), 12)))]
 
 
