@@ -16,13 +16,12 @@ from analysis import record
 from analysis.evidence.siblings import standing
 from analysis.measure import on_gpu, workers
 from analysis.measure import run as measure
-from analysis.measure.card import Card
 from analysis.measure.timing import ENOUGH_US, HARNESS_SAMPLES
 from analysis.record import files
-from analysis.studies import Pair, Study, matched
+from analysis.studies import Study, matched
 from kernels import Problem
 from kernels.runtime.gpu import GpuError
-from tests.measure.stub_card import CARD, IN_PLACE, AtOnce, Ends
+from tests.measure.stub_card import IN_PLACE, Ends, MadeUp
 
 NAMES = ("attention_online", "attention_online_fixed", "attention_v8", "torch_sdpa")
 PROBLEMS = tuple(Problem("attention", heads=2, seq_q=64, hdim=hdim) for hdim in (64, 128))
@@ -35,76 +34,6 @@ def study(name: str, timers: tuple[str, ...] = TIMERS) -> Study:
 
 LOG, FILLED = study("log"), study("filled", ("device_warm",))
 PAIRS = len(NAMES) * len(PROBLEMS)
-
-
-class MadeUp(Card):
-    """A made-up card: what it does in a check or a timing of a version is `does[version, step]`, an exception."""
-
-    target = "sm_90"
-
-    def __init__(self) -> None:
-        self.does: dict[tuple[str, str], BaseException] = {}
-        self.did: list[tuple[int, str, str]] = []  # process, step, version
-        self.dead: set[int] = set()
-        self.taken: list[tuple[str, str, Problem]] = []  # timer, version, problem
-        self.us: Callable[[str], float] = lambda name: 2.0
-        self.wrong = ""  # a version whose result is wrong
-
-    def act(self, step: str, name: str) -> None:
-        self.did.append((AtOnce.doing, step, name))
-        error = self.does.get((name, step))
-        if isinstance(error, torch.AcceleratorError):
-            self.dead.add(AtOnce.doing)
-        if error is not None:
-            raise error
-
-    def identity(self) -> dict[str, Any]:
-        return dict(CARD)
-
-    def ceilings(self) -> dict[str, float]:
-        return {"a": 1.0}
-
-    def warm_up(self, seconds: float) -> None:
-        pass
-
-    def throttle(self) -> frozenset[str]:
-        return frozenset()
-
-    def sm_mhz(self) -> int:
-        return 1500
-
-    def synchronize(self) -> None:
-        if AtOnce.doing in self.dead:
-            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-
-    def free_gb(self) -> float:
-        return 0.5
-
-    def let_go(self) -> None:
-        pass
-
-    def plan(self, pair: Pair) -> Any:
-        self.act("plan", pair[0])
-        said = {"expected": "ok", "unspecified": False, "defect": "", "core": f"of {self.target}", "hazards": ()}
-        return SimpleNamespace(name=pair[0], problem=pair[1], **said)
-
-    def load(self, plan: Any) -> None:
-        pass
-
-    def verdict(self, plan: Any, kind: str) -> Any:
-        self.act("check", plan.name)
-        numbers = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0, "relative_err": 1e-7}
-        return SimpleNamespace(status="wrong" if plan.name == self.wrong else "ok", **numbers)
-
-    def program(self, plan: Any, cold: bool = False) -> Any:
-        if cold:
-            self.act("copy", plan.name)
-        return SimpleNamespace(name=plan.name, plan=plan)
-
-    def measure(self, program: Any, timer: str, iterations: int, probed: bool) -> list[float]:
-        self.act(timer, program.name)
-        self.taken.append((timer, program.name, program.plan.problem))
-        return [self.us(program.name)] if timer == "launched" else [1.0, 2.0, 3.0]
 
 
 @pytest.fixture
