@@ -1,20 +1,17 @@
 """Work of a measuring process on the GPU: identify it, check versions, time them. Each result is sent at once."""
 
 import dataclasses
-import functools
 import itertools
 import random
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.checking.reference import INPUTS, Reference, Verdict, compute_reference, make_inputs
-from kernels.runtime.gpu import GpuError, Program, device_target
-from kernels.version import Plan
+from kernels.checking.reference import INPUTS
+from kernels.runtime.gpu import GpuError, Program
 
 from ..errors import MeasureError
 from ..evidence.current import identity
@@ -22,10 +19,11 @@ from ..record.files import Row, problem_columns
 from ..record.timers import timer_of
 from ..studies import SOURCE_TIMER, Pair
 from . import machine
+from .card import Card, shape_of
 from .slices import capped, caps
-from .timing import cold_copies, is_enough, measure, summarise
+from .timing import is_enough, summarise
 
-TIMED_INPUTS = "uniform"
+CARD = Card()
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"  # of the driver
 MEMORY_ALLOCATION = 2  # the same of the runtime: cudaErrorMemoryAllocation
 WARM_UP_S, SHORT_WARM_UP_S = 0.5, 0.1  # the clocks are up where another process has just ended its timings
@@ -50,15 +48,9 @@ def row_of(pair: Pair, **values: Any) -> Row:
     }
 
 
-def shape_of(pair: Pair) -> Problem:
-    """The problem that says what the inputs are: those of one shape are the same in every family."""
-    shape = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "hdim", "dtype")
-    return Problem("attention", **{name: getattr(pair[1], name) for name in shape})
-
-
 def in_shapes(pairs: Sequence[Pair]) -> list[Pair]:
     """Those on the same inputs, and on the same reference, one after the other."""
-    return sorted(pairs, key=lambda pair: (dataclasses.astuple(shape_of(pair)), dataclasses.astuple(pair[1])))
+    return sorted(pairs, key=lambda pair: (dataclasses.astuple(shape_of(pair[1])), dataclasses.astuple(pair[1])))
 
 
 # ---------------------------------------------------------------- failures
@@ -101,13 +93,11 @@ def failure(error: Exception, is_peer: bool = False) -> Row:
     if isinstance(error, Unsupported) and not lacks_memory:
         return {"status": error.status, "reason": str(error)}
     try:
-        torch.cuda.synchronize()
+        CARD.synchronize()
     except RuntimeError:
         raise Poisoned(said(error)) from error
     if lacks_memory:
-        torch.cuda.empty_cache()
-        free = torch.cuda.mem_get_info()[0] / 1e9
-        return {"status": "error", "reason": f"out of memory: {free:.2f} GB are free: {said(error)}"}
+        return {"status": "error", "reason": f"out of memory: {CARD.free_gb():.2f} GB are free: {said(error)}"}
     refusal = is_peer and isinstance(error, RuntimeError) and not isinstance(error, GpuError)
     return {"status": "unsupported" if refusal else "error", "reason": said(error)}
 
@@ -120,29 +110,13 @@ def load_all(pairs: Sequence[Pair], send: Connection) -> None:
 
     Raises: Poisoned where the card does not answer any more.
     """
-    for place, (name, problem) in enumerate(pairs):
+    for place, pair in enumerate(pairs):
         send.send(("begun", place))
         try:
-            Program(VERSIONS[name](problem, device_target()), {}).output()
+            CARD.load(CARD.plan(pair))
         except Exception as error:
             failure(error)
-    torch.cuda.empty_cache()
-
-
-@functools.lru_cache(maxsize=len(INPUTS))
-def reference_of(problem: Problem, kind: str, device: str) -> Reference:
-    """As in `kernels.checking`, of which a card keeps only those of one problem."""
-    return compute_reference(problem, _drawn(shape_of(("", problem)), kind), device)
-
-
-@functools.lru_cache(maxsize=len(INPUTS))
-def _drawn(shape: Problem, kind: str) -> dict[str, np.ndarray]:
-    return make_inputs(shape, kind)
-
-
-def _verdict(plan: Plan, kind: str) -> Verdict:
-    case = reference_of(plan.problem, kind, "cuda")
-    return case.compare(Program(plan, case.given).output())
+    CARD.let_go()
 
 
 def check(pair: Pair, kind: str) -> Row:
@@ -150,18 +124,17 @@ def check(pair: Pair, kind: str) -> Row:
 
     Whatever fails is in the columns. Raises: Poisoned where the card does not answer any more.
     """
-    name, problem = pair
     try:
-        plan = VERSIONS[name](problem, device_target())
+        plan = CARD.plan(pair)
         try:
-            verdict = _verdict(plan, kind)
+            verdict = CARD.verdict(plan, kind)
         except Exception as error:
             if not out_of_memory(error):
                 raise
-            _let_go()  # of the reference on other inputs
-            verdict = _verdict(plan, kind)
+            CARD.let_go()  # of the reference on other inputs
+            verdict = CARD.verdict(plan, kind)
     except Exception as error:
-        return failure(error, VERSIONS[name].is_peer)
+        return failure(error, VERSIONS[pair[0]].is_peer)
     status, reason = verdict.status, plan.defect if verdict.status == "wrong" else ""
     races = [hazard.why for hazard in plan.hazards if hazard.kind == "race"]
     if status == "wrong" and plan.expected == "ok" and races:
@@ -189,22 +162,10 @@ def check_all(pairs: Sequence[Pair], send: Connection) -> None:
     for place, pair in enumerate(pairs):
         send.send(("begun", place))
         send.send(("checks", [row_of(pair, inputs=kind, **check(pair, kind)) for kind in INPUTS]))
-    _let_go()
-
-
-def _let_go() -> None:
-    """Leave the card's memory to the process that measures next."""
-    reference_of.cache_clear()
-    _given.cache_clear()
-    torch.cuda.empty_cache()
+    CARD.let_go()
 
 
 # ---------------------------------------------------------------- timing
-
-
-@functools.lru_cache(maxsize=1)
-def _given(shape: Problem) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(x).cuda() for name, x in make_inputs(shape, TIMED_INPUTS).items()}
 
 
 def in_order(trials: Sequence[Trial], seed: str) -> list[Trial]:
@@ -216,7 +177,7 @@ def in_order(trials: Sequence[Trial], seed: str) -> list[Trial]:
     mixed = [trial._replace(timers=tuple(dice.sample(trial.timers, len(trial.timers)))) for trial in trials]
     shapes: dict[Problem, list[Trial]] = {}
     for trial in dice.sample(mixed, len(mixed)):
-        shapes.setdefault(shape_of(trial.pair), []).append(trial)
+        shapes.setdefault(shape_of(trial.pair[1]), []).append(trial)
     return [trial for shape in dice.sample(list(shapes), len(shapes)) for trial in shapes[shape]]
 
 
@@ -239,29 +200,21 @@ class Timed:
         try:
             how, chosen = timer_of(self.timer), program
             if how.base == "device_cold":
-                chosen = _cold(program.plan)
+                chosen = CARD.program(program.plan, cold=True)
             elif how.cap:
-                self.capped = chosen = self.capped or self._capped(program.plan)
+                most = caps(how, *self.trial.pair, CARD.target)
+                self.capped = self.capped or CARD.program(capped(program.plan, most, CARD.target))
+                chosen = self.capped
             iterations, probed = VERSIONS[self.trial.pair[0]].iterations, bool(self.samples_us)
-            self.samples_us += measure(chosen, self.timer, iterations, probed)
+            self.samples_us += CARD.measure(chosen, self.timer, iterations, probed)
         except Exception as error:
             self.failed = failure(error)
 
-    def _capped(self, plan: Plan) -> Program:
-        most = caps(timer_of(self.timer), *self.trial.pair, device_target())
-        return Program(capped(plan, most, device_target()), _given(shape_of(self.trial.pair)))
-
     def row(self, process: int) -> Row:
         own = self.failed or {
-            "status": self.trial.status, "sm_mhz": machine.sm_mhz(), **summarise(self.samples_us)
+            "status": self.trial.status, "sm_mhz": CARD.sm_mhz(), **summarise(self.samples_us)
         }  # fmt: skip
         return row_of(self.trial.pair, process=process, timer=self.timer, **own)
-
-
-def _cold(plan: Plan) -> Program:
-    given = _given(shape_of(("", plan.problem)))
-    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-    return Program(plan, given, cold_copies(plan, given, l2_bytes))
 
 
 def time_all(trials: Sequence[Trial], process: int, send: Connection) -> None:
@@ -272,14 +225,13 @@ def time_all(trials: Sequence[Trial], process: int, send: Connection) -> None:
 
     Raises: Poisoned where the card does not answer any more.
     """
-    machine.warm_up(WARM_UP_S if process == 1 else SHORT_WARM_UP_S)
-    for _, shape in itertools.groupby(enumerate(trials), lambda placed: shape_of(placed[1].pair)):
+    CARD.warm_up(WARM_UP_S if process == 1 else SHORT_WARM_UP_S)
+    for _, shape in itertools.groupby(enumerate(trials), lambda placed: shape_of(placed[1].pair[1])):
         harness: list[tuple[int, Timed, Program]] = []
         for place, trial in shape:
             send.send(("begun", place))
-            name, problem = trial.pair
             try:
-                program = Program(VERSIONS[name](problem, device_target()), _given(shape_of(trial.pair)))
+                program = CARD.program(CARD.plan(trial.pair))
             except Exception as error:
                 failed = failure(error)
                 for timer in trial.timers:
@@ -290,29 +242,28 @@ def time_all(trials: Sequence[Trial], process: int, send: Connection) -> None:
                     harness.append((place, timing, program))
                     continue
                 timing.take(program)
-                send.send(("seen", machine.throttle()))
+                send.send(("seen", CARD.throttle()))
                 send.send(("timings", timing.row(process)))
         left = harness
         while left:
             for place, timing, program in left:
                 send.send(("begun", place))
                 timing.take(program)
-                send.send(("seen", machine.throttle()))
+                send.send(("seen", CARD.throttle()))
             left = [each for each in reversed(left) if not each[1].is_done]
         for _, timing, _ in harness:
             send.send(("timings", timing.row(process)))
-    _let_go()
+    CARD.let_go()
 
 
 # ---------------------------------------------------------------- the card
 
 
 def identify(send: Connection) -> None:
-    send.send(("identity", {**machine.identity(), "target": device_target(), **machine.environment()}))
+    send.send(("identity", CARD.identity()))
 
 
 def survey(send: Connection) -> None:
     """The measured ceilings of the card."""
-    machine.warm_up()
-    send.send(("ceilings", machine.ceilings()))
-    _let_go()
+    send.send(("ceilings", CARD.ceilings()))
+    CARD.let_go()

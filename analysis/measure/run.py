@@ -37,11 +37,11 @@ from ..record import runs as record
 from ..record.columns import SCHEMAS, STATUSES
 from ..record.problems import problem_of
 from ..studies import STUDIES, Pair, Study, loads_ahead, studies
-from . import preflight
+from . import preflight, workers
 from .machine import now
 from .on_gpu import Row, Trial, check_all, identify, in_order, in_shapes, load_all, row_of, said, survey, time_all
 from .slices import applies
-from .workers import Sent, Worker, answer, compilers, tqdm
+from .workers import Sent, tqdm
 
 PROCESSES = 5
 TIMED_STATUSES = ("ok", "wrong")
@@ -127,7 +127,7 @@ def at_card(named: str = "") -> Iterator[Writer]:
 
     This process takes no memory of the card. Raises: MeasureError without a GPU, DataError.
     """
-    gpu = answer(identify)
+    gpu = workers.answer(identify)
     with contextlib.closing(Writer(cards.folder_of(gpu, named), gpu)) as writer:
         yield writer
 
@@ -230,7 +230,7 @@ class Crew:
     """
 
     def __init__(self, processes: int, stack: contextlib.ExitStack) -> None:
-        self.checker, *self.timers = self.all = [Worker() for _ in range(processes + 1)]
+        self.checker, *self.timers = self.all = [workers.Worker() for _ in range(processes + 1)]
         for worker in self.all:
             stack.callback(worker.close)
         self.lost: dict[Pair, MeasureError] = {}
@@ -263,7 +263,7 @@ class Crew:
             while not self._timed(run, process, worker, again):
                 pass  # what was timed together with what is lost is timed again
 
-    def _timed(self, run: StudyRun, process: int, worker: Worker, again: bool) -> bool:
+    def _timed(self, run: StudyRun, process: int, worker: workers.Worker, again: bool) -> bool:
         """Append what a process has to time; False where it is lost at one."""
         mark: Row = {"repeated": True} if again else {}
         left = (run.off if again else run.untimed)(process)
@@ -317,7 +317,7 @@ def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run
         runs = [run for run in runs if not run.complete]
         if not runs:
             return folder.name
-        compile_each = stack.enter_context(compilers(gpu["target"]))
+        compile_each = stack.enter_context(workers.compilers(gpu["target"]))
         crew = Crew(processes, stack)
         for run in runs:
             run.started = time.monotonic()

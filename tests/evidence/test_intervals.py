@@ -27,24 +27,31 @@ def ratios() -> pd.DataFrame:
     return Evidence.load(REFERENCE).record.ratios
 
 
-def outside(ratios: pd.DataFrame) -> dict[str, float]:
+@pytest.fixture(scope="module")
+def coverage(ratios: pd.DataFrame) -> pd.DataFrame:
+    return pool.coverage(ratios)
+
+
+def outside(coverage: pd.DataFrame) -> dict[str, float]:
     """The share of ratios of the runs left out that lie outside, by timer."""
-    found = pool.coverage(ratios).groupby("timer")[["ratios", "outside"]].sum()
+    found = coverage.groupby("timer")[["ratios", "outside"]].sum()
     return dict(found["outside"] / found["ratios"])
 
 
-def test_intervals_cover_a_run_left_out_in_19_of_20(ratios: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_cover_a_run_left_out_in_19_of_20(
+    ratios: pd.DataFrame, coverage: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the timers that verdicts rest on. With cold caches cards differ by more than a left-out run can show."""
-    shares = outside(ratios)
+    shares = outside(coverage)
     assert set(shares) == set(TIMERS)
     assert max(shares[condition.timer] for condition in CONDITIONS.values() if condition.timer) <= 0.05
     monkeypatch.setattr(pool, "half_width", lambda *given: half_width(*given) / 2)
-    assert all(share > 0.05 for share in outside(ratios).values())
+    assert all(share > 0.05 for share in outside(pool.coverage(ratios)).values())
 
 
-def test_intervals_miss_no_study_by_more_than_one_in_ten(ratios: pd.DataFrame) -> None:
+def test_intervals_miss_no_study_by_more_than_one_in_ten(coverage: pd.DataFrame) -> None:
     """Not in the runs by which the way of pooling was chosen, and not in the others; of fewer than ten, by one."""
-    found = pool.coverage(ratios).groupby(["timer", "study", "chose"])[["ratios", "outside"]].sum()
+    found = coverage.groupby(["timer", "study", "chose"])[["ratios", "outside"]].sum()
     assert (found["outside"] <= np.maximum(1, found["ratios"] / 10)).all()
 
 
@@ -56,9 +63,9 @@ def test_long_calls_have_a_pool_of_their_own() -> None:
     assert pool_of({}, "launched", 20.0) is None
 
 
-def test_intervals_on_the_device_can_tell_a_tie(ratios: pd.DataFrame) -> None:
+def test_intervals_on_the_device_can_tell_a_tie(coverage: pd.DataFrame) -> None:
     """Most are narrower than the 3 % that are a tie; wider ones would hold by saying nothing."""
-    half = pool.coverage(ratios).groupby("timer")["half"].max()
+    half = coverage.groupby("timer")["half"].max()
     assert half[["device_cold", "device_warm"]].max() < TIE < half["launched"] < AGREE * TIE**2
 
 

@@ -135,7 +135,7 @@ def test_a_cache_may_be_the_start_of_a_longer_one(dtype: str, heads: int) -> Non
     ("kernel", "sizes"),
     [
         *(("decode", {"dtype": dtype, "heads": heads, "rotary_dim": 64})
-          for dtype in ("float32", "float16") for heads in (1, 4)),
+          for dtype, heads in (("float32", 1), ("float16", 4))),
         ("chunk", {"rotary_dim": 32}),
         *(pytest.param(kernel, {"hdim": hdim, "rotary_dim": 48}, marks=DEEP) for kernel, hdim in
           (("mma", 64), ("mma", 192), ("wgmma", 128), ("wgmma", 256), ("parts", 64))),

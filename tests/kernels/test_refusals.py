@@ -46,7 +46,7 @@ def test_a_refusal_has_fields_that_its_words_name_also_in_another_process(name, 
 
 
 def test_the_status_of_a_check_is_that_of_the_kind_of_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_gpu, "device_target", lambda: "sm_90")
+    monkeypatch.setattr(on_gpu.Card, "target", "sm_90")
     for (name, problem, _), status in ((REFUSED[3], "unsupported"), (REFUSED[0], "infeasible")):
         assert on_gpu.check((name, problem), "uniform")["status"] == status
 

@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from analysis.measure import workers
+from analysis.measure.card import Card
 from analysis.record.columns import SCHEMAS
 from analysis.record.problems import problem_columns
+from analysis.studies import Pair
 from kernels import Problem
 
 CARD: dict[str, Any] = {
@@ -79,3 +83,81 @@ class AtOnce(workers.Worker):
 
     def close(self) -> None:
         self.process = None
+
+
+def answer(work: Callable[..., None]) -> Any:
+    [(_, content)] = AtOnce().ask(work)
+    return content
+
+
+IN_PLACE = SimpleNamespace(Worker=AtOnce, compilers=compilers, answer=answer)  # of analysis.measure.workers
+
+
+class MadeUp(Card):
+    """A made-up card: what it does in a check or a timing of a version is `does[version, step]`, an exception."""
+
+    target = "sm_90"
+
+    def __init__(self) -> None:
+        self.does: dict[tuple[str, str], BaseException] = {}
+        self.did: list[tuple[int, str, str]] = []  # process, step, version
+        self.dead: set[int] = set()
+        self.taken: list[tuple[str, str, Problem]] = []  # timer, version, problem
+        self.us: Callable[[str], float] = lambda name: 2.0
+        self.wrong = ""  # a version whose result is wrong
+
+    def act(self, step: str, name: str) -> None:
+        self.did.append((AtOnce.doing, step, name))
+        error = self.does.get((name, step))
+        if isinstance(error, torch.AcceleratorError):
+            self.dead.add(AtOnce.doing)
+        if error is not None:
+            raise error
+
+    def identity(self) -> dict[str, Any]:
+        return dict(CARD)
+
+    def ceilings(self) -> dict[str, float]:
+        return {"read_gb_s": 100.0}
+
+    def warm_up(self, seconds: float) -> None:
+        pass
+
+    def throttle(self) -> frozenset[str]:
+        return frozenset()
+
+    def sm_mhz(self) -> int:
+        return 1500
+
+    def synchronize(self) -> None:
+        if AtOnce.doing in self.dead:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    def free_gb(self) -> float:
+        return 0.5
+
+    def let_go(self) -> None:
+        pass
+
+    def plan(self, pair: Pair) -> Any:
+        self.act("plan", pair[0])
+        said = {"expected": "ok", "unspecified": False, "defect": "", "core": f"of {self.target}", "hazards": ()}
+        return SimpleNamespace(name=pair[0], problem=pair[1], **said)
+
+    def load(self, plan: Any) -> None:
+        pass
+
+    def verdict(self, plan: Any, kind: str) -> Any:
+        self.act("check", plan.name)
+        numbers = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0, "relative_err": 1e-7}
+        return SimpleNamespace(status="wrong" if plan.name == self.wrong else "ok", **numbers)
+
+    def program(self, plan: Any, cold: bool = False) -> Any:
+        if cold:
+            self.act("copy", plan.name)
+        return SimpleNamespace(name=plan.name, plan=plan)
+
+    def measure(self, program: Any, timer: str, iterations: int, probed: bool) -> list[float]:
+        self.act(timer, program.name)
+        self.taken.append((timer, program.name, program.plan.problem))
+        return [self.us(program.name)] if timer == "launched" else [1.0, 2.0, 3.0]

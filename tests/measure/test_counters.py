@@ -82,7 +82,7 @@ def page(metrics: list[str], kernels: list[str], value: str) -> str:
 def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
     """A card and its profiler; what is measured goes to `tmp_path`."""
     stand_in = Ncu()
-    monkeypatch.setattr(run, "answer", lambda work: CARD)
+    monkeypatch.setattr(run.workers, "answer", lambda work: CARD)
     monkeypatch.setattr(counters, "toolkit", lambda program: program)
     monkeypatch.setattr(counters, "compilers", compilers)
     monkeypatch.setattr(files, "MEASURED", tmp_path)

@@ -1,7 +1,6 @@
 """Kills, a second command and a full disk cost no row and double none: the real commands on a made-up card."""
 
 import errno
-import functools
 import gzip
 import io
 import multiprocessing
@@ -16,15 +15,14 @@ import pytest
 
 from analysis import record
 from analysis.evidence.current import today
-from analysis.measure import run, workers
+from analysis.measure import on_gpu, run
 from analysis.record import files
 from analysis.record import runs as record_runs
 from analysis.record.files import DataError, problem_of, read_json
 from analysis.studies import Study
 from kernels import VERSIONS, Problem
 from kernels.checking.reference import INPUTS
-from tests.measure import stub_work
-from tests.measure.stub_card import CARD, AtOnce, compilers
+from tests.measure.stub_card import CARD, IN_PLACE, AtOnce, MadeUp
 
 FORK = multiprocessing.get_context("fork")
 PROCESSES, KILLS = 3, 8
@@ -38,14 +36,8 @@ Sent = Iterator[tuple[str, Any]]
 @pytest.fixture
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(files, "MEASURED", tmp_path)
-    monkeypatch.setattr(run, "compilers", compilers)
-    for module in (run, workers):
-        monkeypatch.setattr(module, "Worker", AtOnce)
-    for stub in stub_work.STUBS:
-        monkeypatch.setattr(run, stub.__name__, stub)
-    monkeypatch.setattr(run, "tqdm", functools.partial(run.tqdm, disable=True))
-    monkeypatch.setattr(stub_work, "_refusal", lambda version, problem: {})
-    monkeypatch.setattr(run.preflight, "passes", lambda studies: True)
+    monkeypatch.setattr(run, "workers", IN_PLACE)
+    monkeypatch.setattr(on_gpu, "CARD", MadeUp())
     for name in NAMES:
         today(name)  # once, not in every process that is killed
     return tmp_path / FOLDER

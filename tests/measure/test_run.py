@@ -1,9 +1,7 @@
 """Studies on a made-up card: rows come early, whatever fails is a row with its reason, nothing is tried for ever."""
 
 import contextlib
-import functools
 import itertools
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,14 +14,14 @@ import torch
 
 from analysis import record
 from analysis.evidence.siblings import standing
-from analysis.measure import machine, on_gpu, workers
+from analysis.measure import on_gpu, workers
 from analysis.measure import run as measure
 from analysis.measure.timing import ENOUGH_US, HARNESS_SAMPLES
 from analysis.record import files
 from analysis.studies import Study, matched
-from kernels import VERSIONS, Problem
+from kernels import Problem
 from kernels.runtime.gpu import GpuError
-from tests.measure.stub_card import CARD, AtOnce, Ends
+from tests.measure.stub_card import IN_PLACE, Ends, MadeUp
 
 NAMES = ("attention_online", "attention_online_fixed", "attention_v8", "torch_sdpa")
 PROBLEMS = tuple(Problem("attention", heads=2, seq_q=64, hdim=hdim) for hdim in (64, 128))
@@ -38,98 +36,17 @@ LOG, FILLED = study("log"), study("filled", ("device_warm",))
 PAIRS = len(NAMES) * len(PROBLEMS)
 
 
-class Card:
-    """A made-up card: what it does in a check or a timing of a version is `does[version, step]`, an exception."""
-
-    def __init__(self) -> None:
-        self.does: dict[tuple[str, str], BaseException] = {}
-        self.did: list[tuple[int, str, str]] = []  # process, step, version
-        self.dead: set[int] = set()
-        self.taken: list[tuple[str, str, Problem]] = []  # timer, version, problem
-        self.compiled: tuple[str, ...] = ()  # versions that PyTorch compiles
-        self.us: Callable[[str], float] = lambda name: 2.0
-        self.wrong = ""  # a version whose result is wrong
-
-    def act(self, step: str, name: str) -> None:
-        self.did.append((AtOnce.doing, step, name))
-        error = self.does.get((name, step))
-        if isinstance(error, torch.AcceleratorError):
-            self.dead.add(AtOnce.doing)
-        if error is not None:
-            raise error
-
-    def synchronize(self) -> None:
-        if AtOnce.doing in self.dead:
-            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-
-
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
-    card = Card()
-
-    class Program:
-        def __init__(self, plan: Any, given: Any, copies: int = 1) -> None:
-            self.name, self.plan = plan.name, plan
-            if copies > 1:
-                card.act("copy", plan.name)
-
-        def output(self) -> str:
-            card.act("check", self.name)
-            return self.name
-
-    def timed(program: Program, timer: str, iterations: int, probed: bool = False) -> list[float]:
-        card.act(timer, program.name)
-        card.taken.append((timer, program.name, program.plan.problem))
-        return [card.us(program.name)] if timer == "launched" else [1.0, 2.0, 3.0]
-
-    class Version(SimpleNamespace):
-        def __call__(self, problem: Problem, target: str = "") -> Any:
-            card.act("plan", self.id)
-            empty = {"defect": "", "core": f"of {target}", "hazards": (), "buffers": {}, "launches": ()}
-            return SimpleNamespace(name=self.id, problem=problem, expected="ok", unspecified=False, **empty)
-
-        @property
-        def compiled_embedding(self) -> bool:
-            return self.id in card.compiled
-
-    for name in NAMES:
-        like = {"id": name, "family": "attention", "is_peer": VERSIONS[name].is_peer, "source": "", "beyond": False}
-        monkeypatch.setitem(VERSIONS, name, Version(**like, iterations=20))
-    numbers = {"max_abs_err": 1e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0, "relative_err": 1e-7}
-
-    def compare(name: str) -> SimpleNamespace:
-        return SimpleNamespace(status="wrong" if name == card.wrong else "ok", **numbers)
-
-    case = SimpleNamespace(given={}, compare=compare)
-
-    def cached(value: Any) -> Any:
-        return functools.lru_cache(lambda *_: value)
-
-    code = {"source_hash": "hash", "assembler": ""}
+def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MadeUp:
+    card = MadeUp()
 
     @contextlib.contextmanager
     def compilers(target: str) -> Iterator[Callable[..., None]]:
         yield lambda build, jobs: card.did.extend((0, "compile", name) for name, _ in jobs)
 
-    for where, values in (
-        (workers, {"Worker": AtOnce}),
-        (measure, {"Worker": AtOnce, "compilers": compilers}),
-        (measure, {"identify": lambda send: send.send(("identity", dict(CARD)))}),
-        (measure, {"survey": lambda send: send.send(("ceilings", {"a": 1.0}))}),
-        (on_gpu, {"Program": Program, "measure": timed, "device_target": lambda: "sm_90"}),
-        (on_gpu, {"reference_of": cached(case), "_given": cached({}), "identity": lambda name: code}),
-        (on_gpu, {"cold_copies": lambda *_: 3}),
-        (machine, {"throttle": frozenset, "sm_mhz": lambda: 1500}),
-        (machine, {"warm_up": lambda seconds=0.5: None}),
-        (torch.cuda, {"synchronize": card.synchronize, "empty_cache": lambda: None}),
-        (torch.cuda, {"mem_get_info": lambda: (500_000_000, 0)}),
-        (torch.cuda, {"get_device_properties": lambda device: SimpleNamespace(L2_cache_size=1)}),
-        (files, {"MEASURED": tmp_path}),
-        (os, {"fsync": lambda descriptor: None}),  # a test of what is written, not of when it is on disk
-    ):
-        for name, value in values.items():
-            monkeypatch.setattr(where, name, value)
-    monkeypatch.setattr("analysis.evidence.current.is_current", lambda version, recorded, by="": recorded == "hash")
+    monkeypatch.setattr(on_gpu, "CARD", card)
+    monkeypatch.setattr(measure, "workers", SimpleNamespace(**{**vars(IN_PLACE), "compilers": compilers}))
+    monkeypatch.setattr(files, "MEASURED", tmp_path)
     return card
 
 
@@ -137,7 +54,7 @@ def tables(tmp_path: Path) -> dict[str, Any]:
     return {name: record.rows(tmp_path / "made-up-card", name) for name in ("runs", "checks", "timings")}
 
 
-def test_a_study_is_done_before_the_next_begins(card: Card, tmp_path: Path, capsys: Any) -> None:
+def test_a_study_is_done_before_the_next_begins(card: MadeUp, tmp_path: Path, capsys: Any) -> None:
     measure.measure_studies([LOG, FILLED], processes=2)
     steps = [step for _, step, _ in card.did if step in ("compile", "launched")]
     own = 3 * len(PROBLEMS)  # a peer is not compiled by the host
@@ -159,7 +76,7 @@ def test_a_study_is_done_before_the_next_begins(card: Card, tmp_path: Path, caps
     assert len(card.did) == before, "what is complete is measured again"
 
 
-def test_a_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card: Card) -> None:
+def test_a_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card: MadeUp) -> None:
     measure.measure_studies([LOG, FILLED], processes=2)
     timed = [(process, name) for process, step, name in card.did if step == "device_warm"]
     by_process = {process: [name for each, name in timed if each == process] for process, _ in timed}
@@ -168,7 +85,7 @@ def test_a_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card:
     assert len({tuple(half) for half in halves}) > 2, "one order for all"
 
 
-def test_samples_of_the_harness_are_taken_there_and_back_so_that_a_drift_is_alike(card: Card, tmp_path: Path) -> None:
+def test_samples_of_the_harness_are_taken_there_and_back_so_that_a_drift_is_alike(card: MadeUp, tmp_path: Path) -> None:
     drift = itertools.count(100)
     card.us = lambda name: float(next(drift))
     measure.measure_studies([LOG], processes=1)
@@ -183,7 +100,7 @@ def test_samples_of_the_harness_are_taken_there_and_back_so_that_a_drift_is_alik
     assert list(rows.groupby("hdim")["median_us"].nunique()) == [1] * len(PROBLEMS)
 
 
-def test_of_a_long_call_one_sample_of_the_harness_is_enough(card: Card, tmp_path: Path) -> None:
+def test_of_a_long_call_one_sample_of_the_harness_is_enough(card: MadeUp, tmp_path: Path) -> None:
     card.us = lambda name: ENOUGH_US / 20 if name == "attention_v8" else 2.0  # 20 calls are a sample
     measure.measure_studies([LOG], processes=1)
     rows = tables(tmp_path)["timings"].query("timer == 'launched'")
@@ -192,7 +109,7 @@ def test_of_a_long_call_one_sample_of_the_harness_is_enough(card: Card, tmp_path
     }
 
 
-def test_a_study_is_measured_on_the_problems_of_the_card_at_hand(card: Card, tmp_path: Path) -> None:
+def test_a_study_is_measured_on_the_problems_of_the_card_at_hand(card: MadeUp, tmp_path: Path) -> None:
     theirs = tuple(Problem("attention", heads=96, seq_q=64, hdim=hdim) for hdim in (64, 128))
     measure.measure_studies([Study("matched", "", TIMERS, ((("attention_online",), theirs),), matched)], processes=1)
     found = tables(tmp_path)
@@ -201,12 +118,14 @@ def test_a_study_is_measured_on_the_problems_of_the_card_at_hand(card: Card, tmp
     assert {problem.heads for _, _, problem in card.taken} == {4}
 
 
-def test_compiled_peers_are_loaded_before_checks(card: Card, tmp_path: Path) -> None:
-    card.compiled, card.does["torch_sdpa", "plan"] = ("torch_sdpa", "attention_v8"), RuntimeError("it does not compile")
+def test_compiled_peers_are_loaded_before_checks(card: MadeUp, tmp_path: Path, monkeypatch: Any) -> None:
+    ahead = ("torch_sdpa", "attention_v8")
+    monkeypatch.setattr(measure, "loads_ahead", lambda version: version.id in ahead)
+    card.does["torch_sdpa", "plan"] = RuntimeError("it does not compile")
     measure.measure_studies([FILLED], processes=2)
     loaded = [(process, name) for process, step, name in card.did if step == "plan"][: 3 * 2 * len(PROBLEMS)]
     assert Counter(loaded) == Counter(
-        {(process, name): len(PROBLEMS) for process in {each for each, _ in loaded} for name in card.compiled}
+        {(process, name): len(PROBLEMS) for process in {each for each, _ in loaded} for name in ahead}
     )
     assert len({process for process, _ in loaded}) == 3, "a checker and two that time"
     statuses = tables(tmp_path)["checks"].groupby("version")["status"].unique().map(list)
@@ -225,7 +144,7 @@ DRIVER_OOM = GpuError("the CUDA driver answered CUDA_ERROR_OUT_OF_MEMORY", "CUDA
     [OOM, RUNTIME_OOM, DRIVER_OOM, MemoryError("Unable to allocate")],
     ids=["torch", "runtime", "driver", "host"],
 )
-def test_a_lack_of_memory_is_told_with_what_is_free(card: Card, tmp_path: Path, name: str, error: Exception) -> None:
+def test_a_lack_of_memory_is_told_with_what_is_free(card: MadeUp, tmp_path: Path, name: str, error: Exception) -> None:
     wrapper = RuntimeError("backend='inductor' raised")
     wrapper.__cause__ = error
     card.does[name, "check"] = wrapper
@@ -237,7 +156,7 @@ def test_a_lack_of_memory_is_told_with_what_is_free(card: Card, tmp_path: Path, 
     assert set(found["checks"]["status"]) == {"ok", "error"} and list(found["runs"]["complete"]) == [True]
 
 
-def test_peer_refused_by_its_library_is_unsupported_and_wrong_is_not_timed(card: Card, tmp_path: Path) -> None:
+def test_peer_refused_by_its_library_is_unsupported_and_wrong_is_not_timed(card: MadeUp, tmp_path: Path) -> None:
     for name in ("attention_online_fixed", "torch_sdpa"):
         card.does[name, "check"] = RuntimeError("No available kernel.\nAborting")
     card.does["attention_v8", "check"], card.wrong = KeyError("a bug"), "attention_online"
@@ -262,7 +181,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("how", LOST)
-def test_a_pair_that_takes_its_process_along_is_lost_alone(card: Card, tmp_path: Path, how: str) -> None:
+def test_pair_that_takes_its_process_along_is_lost_alone(card: MadeUp, tmp_path: Path, how: str) -> None:
     card.does["attention_online_fixed", "check"] = LOST[how]
     measure.measure_studies([LOG, FILLED], processes=2)
     found = tables(tmp_path)
@@ -277,7 +196,7 @@ def test_a_pair_that_takes_its_process_along_is_lost_alone(card: Card, tmp_path:
 
 
 @pytest.mark.parametrize("how", LOST)
-def test_a_timing_that_takes_its_process_along_is_a_row_of_every_process(card: Card, tmp_path: Path, how: str) -> None:
+def test_timing_that_takes_its_process_along_is_a_row_of_every_process(card: MadeUp, tmp_path: Path, how: str) -> None:
     card.does["attention_v8", "launched"] = LOST[how]
     measure.measure_studies([LOG], processes=3)
     timings = tables(tmp_path)["timings"]
@@ -295,7 +214,7 @@ def test_a_timing_that_takes_its_process_along_is_a_row_of_every_process(card: C
     assert len(card.did) == before, "what failed recurs"
 
 
-def test_copies_that_do_not_fit_cost_the_cold_time_alone(card: Card, tmp_path: Path) -> None:
+def test_copies_that_do_not_fit_cost_the_cold_time_alone(card: MadeUp, tmp_path: Path) -> None:
     card.does["attention_online", "copy"] = OOM
     measure.measure_studies([LOG], processes=1)
     rows = tables(tmp_path)["timings"].query("version == 'attention_online'")
@@ -304,7 +223,7 @@ def test_copies_that_do_not_fit_cost_the_cold_time_alone(card: Card, tmp_path: P
     }  # fmt: skip
 
 
-def test_a_card_that_no_process_can_begin_on_ends_the_run_with_one_message(card: Card, monkeypatch: Any) -> None:
+def test_a_card_that_no_process_can_begin_on_ends_the_run_with_one_message(card: MadeUp, monkeypatch: Any) -> None:
     def gone(tasks: Any, send: Any) -> None:
         raise workers.MeasureError("no CUDA GPU is visible")
 
@@ -313,7 +232,7 @@ def test_a_card_that_no_process_can_begin_on_ends_the_run_with_one_message(card:
         measure.measure_studies([LOG], processes=1)
 
 
-def test_ceilings_that_fail_end_nothing(card: Card, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_ceilings_that_fail_end_nothing(card: MadeUp, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     def survey(send: Any) -> None:
         raise workers.MeasureError("out of memory\nMore")
 
@@ -323,9 +242,9 @@ def test_ceilings_that_fail_end_nothing(card: Card, tmp_path: Path, monkeypatch:
     assert list(tables(tmp_path)["runs"]["complete"]) == [True]
 
 
-def slow(card: Card, name: str, *slow_calls: int) -> None:
+def slow(card: MadeUp, name: str, *slow_calls: int) -> None:
     """Have the calls of a version by device_warm at these places take 4 times as long: a process that is off."""
-    take, calls = on_gpu.measure, itertools.count()
+    take, calls = card.measure, itertools.count()
 
     def measured(program: Any, timer: str, *how: Any) -> list[float]:
         samples = take(program, timer, *how)
@@ -333,10 +252,10 @@ def slow(card: Card, name: str, *slow_calls: int) -> None:
             return samples
         return [4 * us for us in samples] if next(calls) in slow_calls else samples
 
-    on_gpu.measure = measured  # type: ignore[assignment]  # which the fixture puts back
+    card.measure = measured  # type: ignore[method-assign]
 
 
-def test_a_process_that_is_off_is_measured_again_and_both_rows_stay(card: Card, tmp_path: Path, capsys: Any) -> None:
+def test_a_process_that_is_off_is_measured_again_and_both_rows_stay(card: MadeUp, tmp_path: Path, capsys: Any) -> None:
     slow(card, "attention_v8", 2 * len(PROBLEMS))  # the first problem of process 3
     measure.measure_studies([FILLED], processes=4)
     found = tables(tmp_path)
@@ -352,7 +271,7 @@ def test_a_process_that_is_off_is_measured_again_and_both_rows_stay(card: Card, 
     assert len(card.did) == before, "a complete run is repeated"
 
 
-def test_outlier_is_repeated_once_and_an_interrupted_repeat_resumed(card: Card, tmp_path: Path) -> None:
+def test_outlier_is_repeated_once_and_an_interrupted_repeat_resumed(card: MadeUp, tmp_path: Path) -> None:
     slow(card, "attention_v8", 0, 1, 2 * 4)  # both problems of process 1; then again the first that is repeated
     act = card.act
 
@@ -373,7 +292,7 @@ def test_outlier_is_repeated_once_and_an_interrupted_repeat_resumed(card: Card, 
     assert sorted(again["median_us"]) == [2.0, 8.0] and set(again["process"]) == {1} and again["hdim"].nunique() == 2
 
 
-def test_times_of_the_host_are_not_repeated_alone(card: Card, tmp_path: Path) -> None:
+def test_times_of_the_host_are_not_repeated_alone(card: MadeUp, tmp_path: Path) -> None:
     drift = itertools.count(1)
     card.us = lambda name: float(next(drift) ** 2)
     measure.measure_studies([LOG], processes=4)

@@ -20,11 +20,8 @@ CASES = [  # sets of threads that take turns at a row: 2, 2, 4, 1, 1
 ]
 
 
-QUICK = CASES[3]  # grouped heads, tiles that nothing divides, rotary dims that do not come in fours
-PARAMS = [pytest.param(*case, marks=() if case == QUICK else pytest.mark.deep) for case in CASES]
-
-
-@pytest.mark.parametrize("problem, shape", PARAMS, ids=str)
+@pytest.mark.deep  # a quick case of its version, rope_v8_mma, is in test_versions
+@pytest.mark.parametrize("problem, shape", CASES, ids=str)
 def test_attention(problem: Problem, shape: Shape) -> None:
     """As near to the reference as float32 attention, with nothing found, whatever the order of the warps."""
     for verdict, findings in tried(plan_of(mma, problem, shape)):

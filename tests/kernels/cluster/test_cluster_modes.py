@@ -109,8 +109,8 @@ def check_mode(
 MODES = list(product(CORES, (False, True), (False, True), (False, True)))  # half-split, tables, positions
 
 
-QUICK = [("wgmma", True, False, True), ("mma", True, True, False), ("portable", True, True, True)]
-OTHER_MODES = swept([mode for mode in MODES if mode not in QUICK], 0, 6, by=lambda case: case[0])
+QUICK = [("wgmma", True, False, True)]  # the others: on the shape of their version, in test_versions
+OTHER_MODES = swept([mode for mode in MODES if mode not in QUICK], 0, 8, by=lambda case: case[0])
 
 
 @pytest.mark.parametrize("core, half_split, tabled, placed", [*QUICK, *OTHER_MODES])
@@ -153,7 +153,7 @@ def test_halves_in_other_shapes(core: Any, problem: Problem, shape: Any) -> None
     check_mode(core, problem, True, False, True, shape)
 
 
-@pytest.mark.parametrize("half_split", [False, True])
+@pytest.mark.parametrize("half_split", [pytest.param(False, marks=pytest.mark.deep), True])
 def test_op_embeds_keys_at_their_own_positions(monkeypatch: pytest.MonkeyPatch, half_split: bool) -> None:
     """Wherever the queries are: by the kernels, with the arguments that the op gives them."""
     problem = Problem("rope", 2, 4, 2, 9, 70, hdim=64, rotary_dim=64)
