@@ -260,11 +260,13 @@ def _prompts(everywhere: Sequence[Problem]) -> Study:
     return Study("prompts", "Prompts in float32, and chunks of queries against many keys", ("device_warm",), parts)
 
 
-def _beside_flash3(name: str, about: str, ours: tuple[str, ...], peers: tuple[str, ...] = ()) -> Study:
-    """Problems of the list `name`, with RoPE and without. `ours` end the names of kernels that the op may choose."""
-    rope, pytorch = _listed(name), ("torch_rope_half_flash", "torch_rope_half_cudnn", *peers)
-    rotated = (*(f"rope_{each}" for each in ours), *pytorch, FLASH3[0])
-    alone = (*(f"attention_{each}" for each in ours), *HALF_PEERS[2:], FLASH3[1])
+def _beside_flash3(name: str, about: str, *ours: str) -> Study:
+    """Problems of the list `name`, with RoPE and without. `ours` end the names of kernels that the op may choose.
+
+    PyTorch's kernels are beside ours in `half_prompts` and `split_keys`.
+    """
+    rope, rotated = _listed(name), (*(f"rope_{each}" for each in ours), FLASH3[0])
+    alone = (*(f"attention_{each}" for each in ours), HALF_PEERS[2], FLASH3[1])
     parts = (rotated, rope), (alone, tuple(map(unrotated, rope)))
     return Study(name, f"{about}, in bfloat16, beside FlashAttention 3", ("device_warm",), parts)
 
@@ -317,8 +319,8 @@ def _studies() -> Iterator[Study]:
     yield Study("embeddings", "Every embedding on one core", warm, own)
     yield _split_keys()
     yield _half_prompts()
-    yield _beside_flash3("few", "Few queries that meet many keys", ("decode", "prompt"), HALF_PEERS[:1])
-    yield _beside_flash3("long", "Long prompts", ("prompt",))
+    yield _beside_flash3("few", "Few queries that meet many keys", "decode", "prompt")
+    yield _beside_flash3("long", "Long prompts", "prompt")
     yield _prompts(everywhere)
     against = (*FUSIONS, "rope_chunk", "rope_decode", "rope_prompt32", *ONE_GRAPH)
     yield Study("heldout", "V8 on problems drawn at random", warm, ((against, tuple(_held_out())),))
