@@ -12,7 +12,7 @@ from kernels.constants import MUST_BE, require
 from kernels.op.warm import Call
 
 from ..evidence import Evidence
-from ..record.files import REFERENCE, DataError
+from ..record.files import REFERENCE, DataError, known_gpus
 from ..studies import FLASH3, HALF_PEERS
 from .rivals import FULL, HYBRID, SEPARATE, WORDS, label
 
@@ -84,13 +84,21 @@ def nearest_times(e: Evidence, problem: Problem, version: str) -> list[str]:
 
 
 def advise(problem: Problem, gpu: str = "") -> str:
-    """The kernel that the op runs for a problem of RoPE, and the nearest shapes measured on a card, by default the
-    reference. Raises: Unsupported; DataError for an unknown card."""
+    """The kernel that the op runs for a problem of RoPE, and the nearest shapes measured on a card.
+
+    By default that is the reference, or where it has no time of the kernel, the first card that has.
+
+    Raises: Unsupported; DataError for an unknown card.
+    """
     require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
-    e, version = Evidence.load(gpu or REFERENCE), Call(problem).served("sm_90")[0]
-    near = nearest_times(e, problem, version)
-    where = f"The nearest on the {e.card}:" if near else f"It was not timed on the {e.card}."
-    return "\n".join([f"rope_attention runs {version} here, {BESIDE[version][2]}.", where, *near])
+    version, where = Call(problem).served("sm_90")[0], []
+    for card in [gpu] if gpu else [REFERENCE, *(each for each in known_gpus() if each != REFERENCE)]:
+        e = Evidence.load(card)
+        if near := nearest_times(e, problem, version):
+            where += [f"The nearest on the {e.card}:", *near]
+            break
+        where.append(f"It was not timed on the {e.card}.")
+    return "\n".join([f"rope_attention runs {version} here, {BESIDE[version][2]}.", *where])
 
 
 def told(arguments: list[str] | None = None) -> str:
