@@ -75,36 +75,13 @@ serve: .venv/.stamp
 clean:
 	rm -rf _build build *.egg-info book/_build .pytest_cache .mypy_cache .ruff_cache
 
-# Which CUDA the environment is for. Its stamp says what it was made for.
-made := $(if $(wildcard .venv/.stamp),$(or $(strip $(file < .venv/.stamp)),13))
-cuda := $(if $(filter auto,$(CUDA)),$(or $(made),$(shell $(PYTHON3) analysis/measure/driver.py)),$(CUDA))
-lock := $(if $(filter 12,$(cuda)),requirements-cuda12.txt,requirements.txt)
-$(if $(filter-out 12 13 auto,$(CUDA)),$(error CUDA=$(CUDA): allowed are 12, 13 and auto))
-
-# The environment. Made once; made again only when the pins change or CUDA names another release: in the folder of one
-# release, pip would leave compilers of the other.
-create  = $(PYTHON3) -m venv
-another := $(if $(made),$(filter-out $(made),$(cuda)))
-
-.PHONY: another
-another: | $(python)
-	@echo "[environment] .venv is for CUDA $(made): emptying it for CUDA $(cuda)"
-	$(create) --clear .venv
-
-.venv/.stamp: $(lock) $(if $(another),another) | $(python)
-	@echo "[environment] installing the packages pinned in $(lock): about a minute, several with the CUDA build of torch"
-	$(python) $(pip) install --requirement $(lock)
-	@echo $(cuda) > $@
+# The environment, for a release of CUDA. The script looks whether there is anything to do.
+.PHONY: .venv/.stamp
+.venv/.stamp:
+	@$(PYTHON3) analysis/measure/environment.py $(CUDA)
 
 # transformers beside the pins, which stay as they are: for tests/adapter alone.
-.venv/.transformers: tests/adapter/requirements.txt .venv/.stamp
+lock = requirements$(if $(filter 12,$(file < .venv/.stamp)),-cuda12).txt
+.venv/.transformers: tests/adapter/requirements.txt | .venv/.stamp
 	$(python) $(pip) install --constraint $(lock) --requirement tests/adapter/requirements.txt
 	@touch $@
-
-wanted := import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v[:2] <= (3, 13) else \
-	"[environment] Python 3.11, 3.12 or 3.13 is needed; $(PYTHON3) is %d.%d. Name one: make PYTHON3=python3.12" % v[:2])
-
-$(python):
-	@$(PYTHON3) -c '$(wanted)'
-	@echo "[environment] creating .venv with $(PYTHON3)"
-	$(create) .venv

@@ -15,14 +15,15 @@ from cuda.bindings import nvjitlink
 from cuda.bindings.utils import get_minimal_required_cuda_ver_from_ptx_ver as first_cuda_with
 from packaging.requirements import Requirement
 
-from analysis.measure import driver
+from analysis.measure import environment
 from analysis.record.files import REFERENCE
 from kernels import VERSIONS, Problem
 from kernels.runtime.compile import TARGETS, assembled, compile_ptx, require_target
 from tests.sampling import swept
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = ("requirements.txt", "requirements-cuda12.txt")
+LOCKS = tuple(environment.LOCKS.values())
+SCRIPT = "analysis/measure/environment.py"
 OF_CUDA = re.compile(r"torch|cuda-(bindings|toolkit)|nvidia-(?!ml-py)")  # what may differ from lock to lock
 ELF = b"\x7fELF"
 V8 = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
@@ -66,9 +67,10 @@ def test_pins_lie_within_the_ranges_of_the_package(lock: str) -> None:
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`make` where the environment is there, and its Python prints what it is called with."""
-    for name in ("Makefile", *LOCKS):
-        shutil.copy(ROOT / name, tmp_path)
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / SCRIPT).parent.mkdir(parents=True)
+    for name in ("Makefile", SCRIPT, *LOCKS):
+        shutil.copy(ROOT / name, tmp_path / name)
     python = tmp_path / ".venv" / "bin" / "python"
     python.write_text('#!/bin/sh\necho "$@" "${PYTHONSAFEPATH-unset}${PYTHONOPTIMIZE-unset}"\n')
     python.chmod(0o755)
@@ -109,6 +111,7 @@ def test_make_takes_papermills_names_and_no_setting_of_the_users_python(
         (("Gpu=nvidia-h200",), "Gpu: there is no such option; allowed are PYTHON3 CUDA GPU"),
         (("STRICKT=1",), "STRICKT: there is no such option"),
         (("gpu=a", "GPU=b"), "GPU=b and gpu=a: name one card"),
+        (("CUDA=14",), "CUDA=14: allowed are 12, 13 and auto"),
         (("source=live",), "source=live: make shows what is recorded; make gpu measures the card at hand"),
     ],
 )
@@ -119,6 +122,40 @@ def test_make_refuses_what_it_would_ignore(make: Callable[..., Any], arguments: 
 
 def test_make_passes_over_names_in_the_environment(make: Callable[..., Any]) -> None:
     assert REFERENCE in make("book", gpu="nvidia-h200", source="live", Gpu="x").stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps"),
+    [
+        ("auto", []),  # that of .venv
+        ("13", []),
+        ("12", ["venv --clear", "requirements-cuda12.txt"]),
+    ],
+)
+def test_environment_of_another_release_is_emptied_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, steps: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name in (*LOCKS, ".venv/bin/python", ".venv/.stamp"):
+        (tmp_path / name).write_text("13\n")
+    done: list[str] = []
+    monkeypatch.setattr(environment, "run", lambda *command: done.append(" ".join(command)))
+    environment.main(asked)
+    assert len(done) == len(steps) and all(step in command for step, command in zip(steps, done))
+    assert environment.STAMP.read_text() == ("12\n" if steps else "13\n")
+
+
+def test_changed_pins_are_installed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name in (".venv/bin/python", ".venv/.stamp", ".venv/.transformers", *LOCKS):
+        (tmp_path / name).write_text("13\n")
+    os.utime(environment.STAMP, (0, 0))
+    done: list[tuple[str, ...]] = []
+    monkeypatch.setattr(environment, "run", lambda *command: done.append(command))
+    environment.main("auto")
+    assert [command[-1] for command in done] == ["requirements.txt"] and not Path(".venv/.transformers").exists()
 
 
 # ---------------------------------------------------------------- what a driver takes
@@ -168,5 +205,5 @@ def test_the_driver_says_which_lock_it_takes(
     monkeypatch: pytest.MonkeyPatch, library: Any, takes: tuple[int, int] | None, lock: int
 ) -> None:
     monkeypatch.setattr(ctypes, "CDLL", library)
-    assert driver.driver_cuda() == takes
-    assert driver.lock_cuda(takes) == lock
+    assert environment.driver_cuda() == takes
+    assert environment.lock_cuda(takes) == lock

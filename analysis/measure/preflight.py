@@ -22,7 +22,7 @@ from ..record import files, records
 from ..record.files import read_json
 from ..studies import MAIN
 from . import machine
-from .driver import LEAST_DRIVER, driver_cuda, lock_cuda
+from .environment import LEAST_DRIVER, driver_cuda, lock_cuda
 
 LEAVES_IN = 10.0  # seconds that processes of an interrupted call have to leave the card
 OK, WARNING, STOPS = "ok", "warning", "stops"
