@@ -111,7 +111,7 @@ def rotation(e: Evidence) -> Says:
     )
 
 
-@finding("checks-barely", "Only at head dim 128 would the test have noticed, barely: there it moves by {moved:.2}.")
+@finding("checks-barely", "Only at head dim 128 would it have noticed, barely: there the result moves by {moved:.2}.")
 def barely(e: Evidence) -> Says:
     moved = forgotten_rope((128,), "uniform")
     return numbers(moved=moved), checks(moved > ALLOWED, moved < 1.5 * ALLOWED)

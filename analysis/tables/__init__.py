@@ -1,6 +1,6 @@
 """The tables of the chapters, by what they are about; how a table and its cells are written is in `tables/table.py`."""
 
-from .claims import answers, flipped, in_prose, ledger, verdicts
+from .claims import flipped, in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
 from .environment import coverage, machines, runs
 from .printed import printed

@@ -1,11 +1,27 @@
 """Blocks: those of the documents' shapes, how many of V7 and of separate kernels cards hold, and where one has a wave
-less."""
+less; V7's speedups under every condition, and what the slider of waves begins with."""
 
-from ..evidence import Evidence, computed
+import json
+from html import escape
+
+from ..evidence import Evidence, computed, measured, published_on
+from ..findings import printed
 from ..models.waves import CARDS, LOG_BLOCKS, SEPARATE, V7, Card, ahead, compiled
-from ..record.text import number
-from ..studies import AUTHORS_SMS, LOG_SHAPES, MAIN, partial_rope
-from .table import Table, lines, small
+from ..record.text import NOTHING, factor, number
+from ..studies import (
+    AUTHORS_SMS,
+    AUTHORS_TARGET,
+    CLOCK,
+    DEVICE,
+    LOG_SHAPES,
+    MAIN,
+    SLICE,
+    SLICES,
+    THEIR_CLOCK,
+    THEIR_SMS,
+    partial_rope,
+)
+from .table import Table, lines, ratio, small, speedup_cell
 
 SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], **LOG_SHAPES}.items()]
 
@@ -25,6 +41,40 @@ def shapes(e: Evidence) -> Table:
     )
     source = computed("from the shapes and the SMs of each card")
     return Table(header, rows, header[1:], caption, source=source, title="The documents' shapes, and their blocks")
+
+
+def conditions(e: Evidence) -> Table:
+    """V7 over separate kernels at each head dim: printed, by both clocks on their SMs and on the whole card, and full."""
+    asked = {name: e.under(name) for name in (THEIR_CLOCK, THEIR_SMS, CLOCK, DEVICE)}
+    rows = []
+    for hdim in (128, 512, 2048):
+        problem = partial_rope(1, 4, 64, hdim)
+        gains = (of.speedup(V7, SEPARATE, problem=problem)[problem] for of in asked.values())
+        full = speedup_cell(e, V7, SEPARATE, partial_rope(8, 16, 64, hdim), "filled")
+        said = factor(printed(V7, hdim=(hdim,))[hdim].value)
+        rows.append((str(hdim), said, *(ratio(gain) if gain else NOTHING for gain in gains), full))
+    header = ("head dim", "printed", *(name.replace(", ", ",<br>") for name in asked), "128 heads")
+    caption = "Speedup of V7 over separate kernels, float32; above 1 V7 is faster. Small: 95 % intervals."
+    source = measured(e, "log", SLICES, "filled") + published_on("rope")
+    return Table(header, rows, header[1:], caption, id="v7", source=source, title="V7 over separate kernels")
+
+
+def slider(e: Evidence) -> str:
+    """HTML in which the script waves.js puts the slider of waves, with the authors' shape and card, and the ratios that were
+    measured by SMs and heads; nothing is seen without the script.
+    """
+    registers = [compiled(e, name, "registers", AUTHORS_TARGET) for name in (V7, SEPARATE)]
+    found: dict[str, float] = {}
+    slices = e.speedup(V7, SEPARATE, "slices_heads", f"device_warm@{SLICE}", problem=[
+        each for each in e.study("slices_heads").problems("rope") if each.hdim == MAIN.hdim
+    ])  # fmt: skip
+    whole = e.speedup(V7, SEPARATE, "waves", "device_warm", problem=[
+        each for each in e.study("waves").problems("rope") if each.hdim == MAIN.hdim
+    ])  # fmt: skip
+    for sms, gains in ((SLICE, slices), (int(e.gpu["sms"]), whole)):
+        found |= {f"{sms} {problem.heads}": round(gain.value, 2) for problem, gain in gains.items() if gain}
+    begins = {"sms": AUTHORS_SMS, "heads": MAIN.heads, "registers": registers, "measured": found}
+    return f"<div class='waves' data-begins='{escape(json.dumps(begins), quote=True)}'></div>"
 
 
 def by_card(e: Evidence) -> Table:

@@ -18,3 +18,11 @@
   document.addEventListener("toggle", mark, true);
   mark();
 })();
+
+// What the theme leaves to be wished for: names that contain the words one sees, and a landmark around the title.
+for (const one of document.querySelectorAll("summary[aria-label], .search-button__button")) one.removeAttribute("aria-label");
+for (const one of document.querySelectorAll(".theme-switch-button *")) one.setAttribute("aria-hidden", "true");
+for (const one of document.querySelectorAll(".sidebar-primary-item:has(.navbar-brand)")) {
+  one.setAttribute("role", "navigation");
+  one.setAttribute("aria-label", "Home");
+}
