@@ -35,8 +35,10 @@ class Edition:
         known = [f"{name} is at <{address}>." for name, address in places.items() if address]
         missing = [name.lower() for name, address in places.items() if not address]
         if missing:
-            known.append(f"This edition knows no public address of {' and '.join(missing)} yet; what the documents print "
-                         "is quoted, row by row, in [published.csv](../published.csv).")  # fmt: skip
+            known.append(
+                f"This edition knows no public address of {' and '.join(missing)} yet; what the documents print is "
+                "quoted, row by row, in [published.csv](../published.csv)."
+            )
         return " ".join(known)
 
     @property

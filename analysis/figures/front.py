@@ -59,8 +59,8 @@ def _speedups(e: Evidence, id: str, height: float, causes: bool, caption: str, n
         measured_by = [e.under(THEIR_CLOCK).speedup(version, baseline, **shape), whole]
         ends = (end for gain in measured_by for one in gain.values() for end in (one.value, one.low, one.high))
         rows.append((words, version, baseline, cause, said.value if said else None, *ends))
-    names = ["compared", "version", "baseline", "cause", "published", "clock", "clock_low", "clock_high", "alone", "low",
-             "high"]  # fmt: skip
+    names = ["compared", "version", "baseline", "cause", "published", "clock", "clock_low", "clock_high", "alone"]
+    names += ["low", "high"]
     frame = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[4:], float))
     with canvas("", height=height) as (figure, (axis,)):
         axis.set_xlim(0, 1.15 * frame[list(LOOKS)].max(axis=None))

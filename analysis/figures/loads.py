@@ -48,7 +48,8 @@ def loads(e: Evidence) -> Plot:
             axis.set_ylim(0, 2.6)
         axes[0].set_ylabel("speedup of V5")
         axes[0].set_xlabel("head dim", loc="left")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
+        found = axes[0].get_legend_handles_labels()
+        figure.legend(*found, loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
     return Plot(
         "loads",
         figure,

@@ -1,6 +1,6 @@
 """Strips of one call of each version of a ladder: what is launched, where the host waits, how often keys are embedded.
 
-They are drawn from the plans of the versions, and at their ends stands what is counted of a call over what the first does.
+They are drawn from the plans of the versions. At the right is what is counted of a call, over what the first does.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ from .style import Plot, styled
 
 INK, SOFT, KERNEL, EMBED, LESS = "#1b2733", "#56646f", "#d7e6f5", "#b35f00", "#1f5f99"
 HIGH, HEAD, WIDE = 0.44, 0.3, 5.4  # inches: of a strip, of the line above all, and from left to right
-LAUNCH, MAKES, ATTENDS = 1.28, 0.56, 1.5  # inches: where launches begin; how long one is that embeds, and that attends
-COUNTS = 4.0  # inches: where counts begin
+LAUNCH, MAKES, ATTENDS = 1.22, 0.54, 1.32  # inches: where launches begin; how long one is that embeds, and that attends
+COUNTS = 4.02  # inches: where counts begin
 SIZE = 8.0  # points
 VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
 TITLES = {  # the edition's
@@ -146,12 +146,18 @@ def box(axis: Axes, left: float, low: float, width: float, height: float, *lines
         write(axis, left + width / 2, y, text, **{"fontsize": 7.5, **look})
 
 
+def _told(ratio: float) -> str:
+    if not ratio:
+        return "none"
+    return "<0.001×" if ratio < 0.001 else number(ratio, "×", 0 if ratio >= 10 else 2 if ratio >= 0.1 else 3)
+
+
 def _ratio(axis: Axes, x: float, y: float, ratio: float) -> None:
     """A ratio, blue where it is less than the first's and bold where it is more."""
     look: dict[str, Any] = {"color": SOFT}
     if abs(math.log2(ratio or 1e-9)) > math.log2(1.03):
         look = {"color": INK, "fontweight": "bold"} if ratio > 1 else {"color": LESS}
-    write(axis, x, y, number(ratio, "×", 0 if ratio >= 10 else 2 if ratio >= 0.1 else 3) if ratio else "none", **look)
+    write(axis, x, y, _told(ratio), **look)
 
 
 def table(name: str, steps: Sequence[Stage | None]) -> pd.DataFrame:

@@ -31,14 +31,15 @@ def fuse_map(e: Evidence) -> Plot | Missing:
         return Missing.study(MAPPED[0])
     if e.study(STUDY):
         sides = {1: "fuse", 0: "tie", -1: "rotate first"}
-        rows += [(SHORT, problem, sides[gain.side]) for problem, gain in over_others(e, STUDY, RAW, COLD, *HALF).items()]
+        gains = over_others(e, STUDY, RAW, COLD, *HALF)
+        rows += [(SHORT, problem, sides[gain.side]) for problem, gain in gains.items()]
     prompts = e.study("half_prompts").problems("rope")
     rows += [(SHORT, problem, "no fused kernel") for problem in prompts if problem.dtype in HALF]
     frame = pd.DataFrame(
         [(dtype, str(p), p.seq_q, p.seq_k, p.hdim, found) for dtype, p, found in rows],
         columns=["dtype", "problem", "queries", "keys", "hdim", "answer"],
     )
-    title = "Few queries a head: fuse. Many: rotate first"
+    title = "Few queries a head: fuse. Many: fusing gains little"
     with canvas(title, 1, 2, height=3.6, sharex=True, sharey=True, width_ratios=(3, 2)) as (figure, axes):
         for axis, dtype in zip(axes, (SINGLE, SHORT)):
             _draw(axis, frame[frame["dtype"] == dtype])
@@ -52,10 +53,10 @@ def fuse_map(e: Evidence) -> Plot | Missing:
     return Plot(
         "fuse-map",
         figure,
-        f"A mark is a shape that was timed on the {e.card}. Float32: V8 beside a hybrid and separate kernels of the same "
-        "attention; a tie is within 3 %, or its interval reaches 1. Half precision: decode from raw keys beside the "
-        "fastest other, keys in memory; of prompts there is no fused kernel to compare with. Marks of one place are "
-        "set side by side.",
+        f"A mark is a shape that was timed on the {e.card}. Float32: V8 against a hybrid and separate kernels of the "
+        "same attention; a tie is within 3 %, or its interval reaches 1. Half precision: decode on raw keys and the "
+        "fastest other way, keys in memory; of prompts there is no fused kernel to compare with. Marks of one shape "
+        "are set side by side.",
         "Marks by queries and head dim, in two panels. With up to 128 queries nearly all say fuse, with more they say "
         "tie or rotate first; in half precision decode says fuse.",
         frame,
@@ -67,7 +68,7 @@ def _draw(axis: Axes, frame: pd.DataFrame) -> None:
     """Marks on doublings of both sizes; those of one place beside each other."""
     for (queries, hdim), mine in frame.groupby(["queries", "hdim"]):
         for at, answer in enumerate(mine["answer"]):
-            side = 2 ** (0.22 * (at - (len(mine) - 1) / 2))
+            side = 2 ** (min(0.22, 1.6 / len(mine)) * (at - (len(mine) - 1) / 2))
             axis.plot(queries * side, hdim, ls="", ms=5, **LOOKS[answer])
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2)

@@ -1,5 +1,7 @@
 """A drawing of a cluster of V8, whose blocks share a tile of queries; its ladder, and where its lead ends."""
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
@@ -108,7 +110,8 @@ def v8_ladder(e: Evidence) -> Plot | Missing:
         "v8-ladder",
         figure,
         "Their shape, head dim 2048, on the GPU alone. Blue: RoPE is fused; grey: kernels in front rotate. The steps "
-        "are whole kernels: from one to the next more than what it is called changes. The last two have V8's attention.",
+        "are whole kernels, and from one to the next more changes than its name says. The last two have V8's "
+        "attention.",
         "Bars of time. The authors' separate kernels take longest by far; a tile of queries, a cluster with tensor "
         "cores, and wgmma make the fused kernel faster step by step. With RoPE in front V8's attention is slower.",
         frame,
@@ -131,7 +134,8 @@ def v8_tokens(e: Evidence) -> Plot | Missing:
         axis.axhline(1, color="black", lw=1)
         for side, (over, (fill, words)) in enumerate(looks.items()):
             mine = frame[frame["over"] == over]
-            axis.plot(mine["tokens"] * 1.04 ** (2 * side - 1), mine["speedup"], "o", color=FUSED, mfc=fill, ms=5.5, label=words)
+            look: dict[str, Any] = {"color": FUSED, "mfc": fill, "ms": 5.5, "label": words}
+            axis.plot(mine["tokens"] * 1.04 ** (2 * side - 1), mine["speedup"], "o", **look)
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks := sorted({each for each in frame["tokens"] if each >= 16}), list(map(str, ticks)))
         axis.set_ylabel("speedup of V8")

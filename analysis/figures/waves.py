@@ -41,10 +41,12 @@ def wave(e: Evidence) -> Plot | Missing:
                 first, last = separate * count, min(v7 * count, most)
                 axis.axvspan(first, last, color=WAITS, alpha=0.2, lw=0)
                 words = f"{count + 1} waves\nfor {count}"
-                axis.text((first + last) / 2, 0.02, words, ha="center", va="bottom", fontsize=8, transform=axis.get_xaxis_transform())
+                low: dict[str, Any] = {"va": "bottom", "transform": axis.get_xaxis_transform()}
+                axis.text((first + last) / 2, 0.02, words, ha="center", fontsize=8, **low)
         _lines(axis, frame, FUSED)
         _marked(axis, {"their shapes": MAIN.heads}, "heads of 64 queries")
-        axis.set_xlim(1.5, most + 3)
+        axis.set_xlim(1.5, most)
+        axis.set_ylim(bottom=frame["speedup"].min() - 0.1)
     return Plot(
         "wave",
         figure,
@@ -68,7 +70,8 @@ def wave_heads(e: Evidence) -> Plot | Missing:
     with canvas(f"On {SLICE} SMs V7 peaks at their four heads", height=3.0) as (figure, (axis,)):
         _lines(axis, frame, THEIRS)
         _marked(axis, {"their heads": MAIN.heads}, "heads of 64 queries")
-        axis.set_xlim(right=frame["heads"].max() + 3)
+        axis.set_xticks(range(1, frame["heads"].max() + 1))
+        axis.set_ylim(bottom=frame["speedup"].min() - 0.1)
     return Plot(
         "wave-heads",
         figure,
@@ -109,8 +112,9 @@ def _lines(axis: Any, frame: pd.DataFrame, color: Any) -> None:
         mine = frame[frame["hdim"] == hdim]
         axis.plot(mine["heads"], mine["speedup"], "o-", color=color, **look)
         if len(mine):
-            place, up = mine.iloc[-1], 4 if hdim == MAIN.hdim else -10
-            axis.annotate(f"dim {hdim}", (place["heads"], place["speedup"]), (6, up), textcoords="offset points", fontsize=8.5)
+            place, up = mine.iloc[0], -12 if hdim == MAIN.hdim else 7
+            at = (place["heads"], place["speedup"])
+            axis.annotate(f"dim {hdim}", at, (-4, up), textcoords="offset points", fontsize=8)
 
 
 def _marked(axis: Any, places: Mapping[str, int], words: str) -> None:

@@ -54,7 +54,7 @@ def rules(e: Evidence) -> Says:
 
 
 def stalls(e: Evidence) -> pd.DataFrame:
-    """Shares of a warp's time by what it waits for, in every version's attention at the main head dim; rows of WAITS."""
+    """Shares of a warp's time by what it waits for, in every version's attention at the main head dim."""
 
     def share(version: str, reasons: Iterable[str]) -> float:
         return e.stalled(version, *reasons, hdim=MAIN.hdim)[MAIN.hdim].value
@@ -82,8 +82,8 @@ def waits(e: Evidence) -> Says:
     return exact("counters", most=most, all=all), checks(10 * most > 9 * all)
 
 
-@finding("answer-bound", """The corrected online kernel keeps the busiest path of memory, that of L1 and shared memory, at
-{l1:.0} % of its peak. L2, DRAM and the FP32 units do less. At barriers its warps spend {barrier} of their time.""")
+@finding("answer-bound", """The corrected online kernel keeps the busiest path of memory, that of L1 and shared memory,
+at {l1:.0} % of its peak. L2, DRAM and the FP32 units do less. At barriers its warps spend {barrier} of their time.""")
 def bound(e: Evidence) -> Says:
     asked: dict[str, Any] = {"hdim": MAIN.hdim}
     l1, l2, dram = (e.counter(ONLINE, unit, **asked) for unit in (L1, L2, DRAM))
@@ -93,9 +93,9 @@ def bound(e: Evidence) -> Says:
     )
 
 
-@finding("attention-bound-loaded", """With as many heads as give an SM their load, the busiest unit of memory comes to {busiest:.0} % of its peak,
-just below what this book calls bound. The summary divides its rate by the peak of another card. Of the peak of the
-authors' card it is {own:.0} %.""")
+@finding("attention-bound-loaded", """With as many heads as give an SM their load, the busiest unit of memory comes to
+{busiest:.0} % of its peak, just below what this book calls bound. The summary divides its rate by the peak of another
+card. Of the peak of the authors' card it is {own:.0} %.""")
 def bound_loaded(e: Evidence) -> Says:
     busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
     own, other = (100 * said("N235") / said(peak) for peak in ("N296", "N236"))
@@ -104,8 +104,8 @@ def bound_loaded(e: Evidence) -> Says:
     )
 
 
-@finding("answer-tflops", """That column does not follow from the times beside it: it is {small:.0} too high at the two
-smaller head dims, and {large:.0} at the two larger.""")
+@finding("answer-tflops", """But it does not follow from the times in the same rows: it is {small:.0} too high at the
+two smaller head dims, and {large:.0} at the two larger.""")
 def tflops(e: Evidence) -> Says:
     given = e.size("attention_online", "flops", hdim=DIMS) / stated(DIMS, "N301", "N303", "N305", "N307") / 1e9
     off = stated(DIMS, "N302", "N304", "N306", "N308") / given
@@ -152,10 +152,9 @@ def future(e: Evidence) -> Says:
     return numbers(alibi=alibi.slowest), checks(*map(of_values, map(not_faster, float8)), alibi > 0.9)
 
 
-@finding("attention-cliff", """The documents call the fall at head dim 8192 a cliff of the L2 cache. But their shapes leave {blocks} blocks there for
-{sms} SMs. From head dim 4096 to 8192 the
-corrected online kernel falls to {fall} of its rate. With equally many queries at both it falls to {held}. With warm
-caches DRAM is almost idle.""")
+@finding("attention-cliff", """The documents call the fall at head dim 8192 a cliff of the L2 cache. But their shapes
+leave {blocks} blocks there for {sms} SMs. From head dim 4096 to 8192 the corrected online kernel falls to {fall} of its
+rate. With equally many queries at both it falls to {held}. With warm caches DRAM is almost idle.""")
 def cliff(e: Evidence) -> Says:
     def kept(study: str) -> Estimates:
         rate, before = (e.tflops(ONLINE, study=study, hdim=hdim)[hdim] for hdim in (8192, 4096))
@@ -167,9 +166,9 @@ def cliff(e: Evidence) -> Says:
     )
 
 
-@finding("rope-which", """The write-up's times of fused RoPE are V1's, which loads tables; the text beside them describes V4, which
-caches frequencies. It prints {printed:.3} ms, as the log does for V1; for V4 the log has {fourth:.3} ms. Here too V1
-takes {longer:.1} as long as V4.""")
+@finding("rope-which", """The write-up's times of fused RoPE are V1's, which loads tables; the text beside them
+describes V4, which caches frequencies. It prints {printed:.3} ms, as the log does for V1; for V4 the log has
+{fourth:.3} ms. Here too V1 takes {longer:.1} as long as V4.""")
 def which(e: Evidence) -> Says:
     printed, first, fourth = said("N347"), said("N115"), said("N147")
     longer = e.speedup("rope_v4", over="rope_v1c", hdim=2048, rotary="full")

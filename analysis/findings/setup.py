@@ -18,8 +18,8 @@ def wait(e: Evidence) -> Says:
 
 
 @finding("setup-cards", """Blocks run on *streaming multiprocessors* (SMs). The authors' card, an RTX 4000 Ada, has
-{theirs} of them, and our {card} has {ours}. So the {blocks} blocks of their shape, one a query and head, fill their card
-and leave ours half empty.""")
+{theirs} of them, and our {card} has {ours}. So the {blocks} blocks of their shape, one a query and head, fill their
+card and leave more than half of ours empty.""")
 def cards(e: Evidence) -> Says:
     blocks, sms = MAIN.heads * MAIN.seq_q, e.gpu["sms"]
     return exact("gpu.json", theirs=AUTHORS_SMS, ours=sms, blocks=blocks), checks(

@@ -36,23 +36,23 @@ def rung(e: Evidence, name: str) -> tuple[Estimates, Estimates, int]:
     return e.time(name, "beyond", problem=MAIN), gain, VERSIONS[name](MAIN, e.target).launches[-1].shape.queries
 
 
-@finding("v8-portable", """With {queries} queries a tile, and all threads of a block at work on every key, the call takes
-{us:.0}. It runs on any GPU, and needs no tensor cores.""")
+@finding("v8-portable", """With {queries} queries a tile, and all threads of a block at work on every key, the call
+takes {us:.0}. It runs on any GPU, and needs no tensor cores.""")
 def portable(e: Evidence) -> Says:
     us, gain, queries = rung(e, "rope_v8_portable")
     return numbers(us=us, **exact("plans", queries=queries)), checks(faster(gain))
 
 
-@finding("v8-mma", """{cluster} blocks now share {queries} queries. Each multiplies its slices on tensor cores, a float32
-as three products of shorter ones. The call takes {us:.1}.""")
+@finding("v8-mma", """{cluster} blocks now share {queries} queries. Each multiplies its slices on tensor cores, a
+float32 as three products of shorter ones. The call takes {us:.1}.""")
 def clustered(e: Evidence) -> Says:
     us, gain, queries = rung(e, "rope_v8_mma")
     cluster = VERSIONS["rope_v8_mma"](MAIN, e.target).launches[-1].cluster
     return numbers(us=us, **exact("plans", queries=queries, cluster=cluster)), checks(faster(gain), cluster > 1)
 
 
-@finding("v8-wgmma", """This is V8: {us:.1}. Each key is rotated once per tile, {tiles} times in all, and not for each of
-its {queries} queries.""")
+@finding("v8-wgmma", """This is V8: {us:.1}. Each key is rotated once per tile, {tiles} times in all, and not for each
+of its {queries} queries.""")
 def tiles(e: Evidence) -> Says:
     us, gain, queries = rung(e, V8)
     count = -(-MAIN.seq_q // queries)
@@ -60,8 +60,7 @@ def tiles(e: Evidence) -> Says:
 
 
 @finding("v8-costs", """The rotations, on which the documents gave up, cost it little: without RoPE the kernel takes
-{plain:.1}. The rest is waiting. A warp issues an instruction in {busy} of its time, as the blocks of a cluster wait for
-each other's scores.""")
+{plain:.1}. The rest is mostly waiting: a warp issues an instruction in {busy} of its time.""")
 def costs(e: Evidence) -> Says:
     asked = ((V8, "peers", MAIN), ("attention_v8", "embeddings", PLAIN), (V8, "embeddings", ROTATED))
     us, plain, whole = (e.time(name, study, problem=problem)[problem] for name, study, problem in asked)
@@ -72,7 +71,8 @@ def costs(e: Evidence) -> Says:
 
 
 @finding("v8-time", """With Q and K rotated in kernels of their own it takes {fused:.1} as long, and with K alone
-{hybrid:slower} longer. With all dims rotated fusing is worth less. The fastest way of PyTorch takes {peer:.0} as long.""")
+{hybrid:slower} longer. With all dims rotated fusing is worth less. The fastest way of PyTorch takes {peer:.0} as
+long.""")
 def taken(e: Evidence) -> Says:
     whole = over(e, SEPARATE, ROTATED)
     peer, hybrid = next(iter(rivals(e, MAIN)), None), e.speedup(HYBRID, over=V8, study="beyond", problem=MAIN)
@@ -86,8 +86,8 @@ def taken(e: Evidence) -> Says:
     )
 
 
-@finding("v8-loses", """Up to {short} tokens V8 beats separate kernels, and beats the hybrid or is level with it. From {first}
-tokens on fusing mostly gains nothing, and at the worst V8 takes {most:slower} longer than the hybrid.""")
+@finding("v8-loses", """Up to {short} tokens V8 beats separate kernels, and beats the hybrid or is level with it. From
+{first} tokens on fusing mostly gains nothing, and at the worst V8 takes {most:slower} longer than the hybrid.""")
 def loses(e: Evidence) -> Says:
     own = [problem for problem in e.study("map").problems("rope") if problem.kv_heads == problem.heads]
     gain = e.speedup(V8, over=HYBRID, study="map", problem=own).known

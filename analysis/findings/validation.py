@@ -37,8 +37,8 @@ def in_log(version: str) -> Estimates:
     return stated(LOG[: len(LOGGED[version])], *LOGGED[version])
 
 
-@finding("checks-nan", """The documents' recommended attention kernel returns {nan} NaN. With its reductions
-corrected, it returns none.""")
+@finding("checks-nan", """At head dim 2048 this kernel returns {nan} NaN. With its reductions corrected, it returns
+none.""")
 def nan(e: Evidence) -> Says:
     nan, fixed = e.nan_share(ONLINE, hdim=LOG), e.nan_share(FIXED, hdim=LOG)
     return numbers(nan=nan.at(HDIM)), checks(nan > 0.5, fixed <= 0)

@@ -26,8 +26,8 @@ def published_us(version: str) -> Estimates:
     return Estimates({HDIM: Estimate.exact(1e3 * said.value, "published.csv")} if said else {}, "µs")
 
 
-@finding("wave-shapes", """The write-up has V7 {said:.1} as fast. On the whole card it loses: separate kernels take
-{separate:.0}, and V7 takes {v7:.0}.""")
+@finding("wave-shapes", """There the write-up has V7 {said:.1} as fast. On the whole card it loses: separate kernels
+take {separate:.0}, and V7 takes {v7:.0}.""")
 def shapes(e: Evidence) -> Says:
     v7, said = e.speedup(V7, over=SEPARATE, hdim=HDIM), printed(V7, hdim=(HDIM,))
     taken = {"separate": e.time(SEPARATE, problem=MAIN), "v7": e.time(V7, problem=MAIN)}

@@ -6,4 +6,3 @@ from .environment import coverage, machines, runs
 from .printed import printed
 from .steps import steps
 from .versions import overview
-from .waves import shapes

@@ -21,7 +21,8 @@ def surprises() -> Table:
         for row in read_rows(DATA / "surprises.csv", "surprises")
     ]
     header = ("a good guess", "what is so", "what it did here, and what reproduces it")
-    return Table(header, rows, id="surprises", source=computed("data/surprises.csv"), title="Good guesses that were wrong")
+    source = computed("data/surprises.csv")
+    return Table(header, rows, id="surprises", source=source, title="Good guesses that were wrong")
 
 
 def _text(words: str) -> str:

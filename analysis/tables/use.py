@@ -29,9 +29,9 @@ from .table import Missing, Table, lines, link, mark, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer
     ("prompt of 2,048 tokens, bfloat16", fuse.PROMPT, "half_prompts", "device_warm"),
-    ("the same in float32", replace(fuse.PROMPT, dtype="float32"), "prompts", "device_warm"),
+    ("prompt of 2,048 tokens, float32", replace(fuse.PROMPT, dtype="float32"), "prompts", "device_warm"),
     ("a step on 16,384 keys, float16", fuse.HALF_DECODE, "split_keys", "device_cold"),
-    ("the same in float32", fuse.FLOAT_DECODE, "split_keys", "device_cold"),
+    ("a step on 16,384 keys, float32", fuse.FLOAT_DECODE, "split_keys", "device_cold"),
     ("64 tokens, head dim 2048, float32", MAIN, "peers", "device_warm"),
 )
 COUNTS = ("wins", "ties", "losses")

@@ -1,5 +1,5 @@
-"""Blocks: those of the documents' shapes, how many of V7 and of separate kernels cards hold, and where one has a wave
-less; V7's speedups under every condition, and what the slider of waves begins with."""
+"""V7's speedups under every condition; how many blocks of V7 and of separate kernels cards hold, and where one needs a
+wave less; what the slider of waves begins with."""
 
 import json
 from html import escape
@@ -7,13 +7,12 @@ from html import escape
 from ..evidence import Evidence, computed, measured, published_on
 from ..findings import printed
 from ..models.waves import CARDS, LOG_BLOCKS, SEPARATE, V7, Card, ahead, compiled
-from ..record.text import NOTHING, factor, number
+from ..record.text import NOTHING, factor
 from ..studies import (
     AUTHORS_SMS,
     AUTHORS_TARGET,
     CLOCK,
     DEVICE,
-    LOG_SHAPES,
     MAIN,
     SLICE,
     SLICES,
@@ -23,28 +22,9 @@ from ..studies import (
 )
 from .table import Table, lines, ratio, small, speedup_cell
 
-SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], **LOG_SHAPES}.items()]
-
-
-def shapes(e: Evidence) -> Table:
-    sms = int(e.gpu["sms"])
-    rows = []
-    for problem in SHAPES:
-        blocks = problem.heads * problem.seq_q
-        per_sm = (number(blocks / each, digits=1) for each in (AUTHORS_SMS, sms))
-        rows.append((str(problem.hdim), f"{problem.heads} × {problem.seq_q}", str(blocks), *per_sm))
-    here = f"per SM, {e.card.removeprefix('NVIDIA ')}"
-    header = ("head dim", "heads × tokens", "blocks", "per SM, theirs", here)
-    caption = (
-        f"Blocks: one per query and head, as in most kernels of the log. The last two columns divide them by the "
-        f"{AUTHORS_SMS} SMs of their card and the {sms} of this one."
-    )
-    source = computed("from the shapes and the SMs of each card")
-    return Table(header, rows, header[1:], caption, source=source, title="The documents' shapes, and their blocks")
-
 
 def conditions(e: Evidence) -> Table:
-    """V7 over separate kernels at each head dim: printed, by both clocks on their SMs and on the whole card, and full."""
+    """V7 over separate kernels by head dim: printed, by both clocks on their SMs and on the whole card, and full."""
     asked = {name: e.under(name) for name in (THEIR_CLOCK, THEIR_SMS, CLOCK, DEVICE)}
     rows = []
     for hdim in (128, 512, 2048):
@@ -60,8 +40,8 @@ def conditions(e: Evidence) -> Table:
 
 
 def slider(e: Evidence) -> str:
-    """HTML in which the script waves.js puts the slider of waves, with the authors' shape and card, and the ratios that were
-    measured by SMs and heads; nothing is seen without the script.
+    """HTML in which the script waves.js puts the slider of waves, with the authors' shape and card, and the measured
+    ratios by SMs and heads; nothing is seen without the script.
     """
     registers = [compiled(e, name, "registers", AUTHORS_TARGET) for name in (V7, SEPARATE)]
     found: dict[str, float] = {}
