@@ -36,7 +36,7 @@ from .notebook import FIGURE, load, paragraph
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 README = ROOT / "README.md"
-FOUND = ("front-loads", "front-wave", "front-checks", "front-v8")  # the findings that it shows
+FOUND = ("front-loads", "front-checks", "front-wave", "front-v8")  # the findings that it shows
 MARKS = ("<!-- found -->", "<!-- /found -->")  # in it: between them stands what is made from data
 CHAPTER = re.compile(r"\]\((\w+)\.(?:ipynb|html)(?:#[\w-]+)?\)")  # a link between chapters; a finding links to pages
 CONFIG, TOC = "_config.yml", "_toc.yml"

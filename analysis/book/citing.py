@@ -19,16 +19,31 @@ LATEX = str.maketrans({char: f"\\{char}" for char in "&%$#_{}"} | {
 })  # fmt: skip
 this_commit = functools.cache(commit)  # of the code that draws
 _told: list[str] = []  # the findings of the page that is being executed
+_page: list[str] = []  # its notebook, a path in the repository
 
 
 @contextlib.contextmanager
-def page_with(findings: list[str]) -> Iterator[None]:
-    """Have the blocks of a page say where the numbers of its findings are from."""
-    _told[:] = findings
+def page_with(findings: list[str], notebook: str) -> Iterator[None]:
+    """Have the blocks of a page say where the numbers of its findings are from, and how to run it again."""
+    _told[:], _page[:] = findings, [notebook]
     try:
         yield
     finally:
         _told.clear()
+        _page.clear()
+
+
+def again(source: Source) -> str:
+    """The command that draws a figure or table again, and that which measures its rows anew, with the time it took."""
+    command = f".venv/bin/papermill {_page[0]} out.ipynb" if _page else "make book"
+    told = f"<p>Again from the recorded rows, without a GPU, in seconds: <code>{command}</code>."
+    studies = dict(each for part in source.parts for each in part.studies)
+    if studies:
+        card = next(part.card for part in source.parts if part.studies)
+        took = f"{sum(studies.values()) / 60:.0f} minutes" if sum(studies.values()) >= 90 else "a minute"
+        measure = f"<code>make measure NEW_RUN=1 STUDY={','.join(studies)}</code>"
+        told += f" Measured anew: {measure}, {took} of an {card.removeprefix('NVIDIA ')}."
+    return f"{told}</p>"
 
 
 def permalink(anchor: str) -> str:
@@ -98,7 +113,7 @@ def block(anchor: str, title: str, source: Source, files: str, path: str = "") -
     others = f", and so for {', '.join(_told[1:])}" * bool(_told[1:])
     numbers = f"<p>The numbers in the text: {command}{others}. All are in {to_file('data/numbers.csv')}.</p>"
     return (
-        f"<details class='cite'><summary>Cite, check or download</summary><p>{files}. "
+        f"<details class='cite'><summary>Make it again, cite or download</summary>{again(source)}<p>{files}. "
         f"<a href='{LICENSE_URL}'>{LICENSE}</a>.</p><ul>{''.join(map(_part, source.parts))}</ul>"
         f"{numbers * bool(_told)}"
         f"<pre>{escape(bibtex(anchor, title, source, path))}</pre></details>"

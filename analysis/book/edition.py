@@ -26,6 +26,20 @@ class Edition:
     url: str
     repository: str
     doi: str
+    writeup: str = ""  # its address
+
+    @property
+    def whereabouts(self) -> str:
+        """Where the write-up and the repository are, as Markdown, or that this edition knows no address of them."""
+        places = {"The write-up": self.writeup, "The repository": self.repository}
+        known = [f"{name} is at <{address}>." for name, address in places.items() if address]
+        missing = [name.lower() for name, address in places.items() if not address]
+        if missing:
+            known.append(
+                f"This edition knows no public address of {' and '.join(missing)} yet; what the documents print is "
+                "quoted, row by row, in [published.csv](../published.csv)."
+            )
+        return " ".join(known)
 
     @property
     def authors(self) -> str:
@@ -53,7 +67,8 @@ def edition(citation: Path = CITATION) -> Edition:
         people = [f"{one['family-names']}, {one['given-names']}" for one in found["authors"] if "name" not in one]
         title, version, date = (str(found[name]) for name in ("title", "version", "date-released"))
         url, repository, doi = (found.get(name, "") for name in ("url", "repository-code", "doi"))
-        return Edition(title, version, date, tuple(people), url, repository, doi)
+        writeup = next((one.get("url", "") for one in found.get("references", ())), "")
+        return Edition(title, version, date, tuple(people), url, repository, doi, writeup)
     except KeyError as error:
         raise DataError(f"{citation} lacks {error}") from None
     except (TypeError, ValueError, yaml.YAMLError) as error:

@@ -65,7 +65,7 @@ def execute(notebook: Path, output: Path, gpu: str) -> None:
     Raises: BuildError with the error of the first cell that fails.
     """
     executed = nbformat.read(notebook, as_version=4)
-    with shell() as here, citing.page_with(shown_in(notebook)):
+    with shell() as here, citing.page_with(shown_in(notebook), f"analysis/notebooks/{notebook.name}"):
         for count, cell in enumerate((each for each in executed.cells if each.cell_type == "code"), 1):
             try:
                 cell.execution_count, cell.outputs = count, run(here, cell.source)

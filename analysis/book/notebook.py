@@ -25,6 +25,7 @@ from ..studies import studies as named
 from ..tables.steps import told
 from ..tables.table import Missing, Table, mark, short
 from . import citing, saving
+from .edition import edition
 from .sources import change_text, diff_text
 
 FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
@@ -89,6 +90,10 @@ def load(gpu: str | int, source: str = "recorded", *studies: str) -> Evidence:
 
 def say(text: str) -> None:
     display(Markdown(text))
+
+
+def raw(html: str) -> None:
+    display(HTML(html))
 
 
 _seen: Counter[str] = Counter()  # anchors of tables of this page
@@ -178,7 +183,7 @@ def written_for(e: Evidence) -> None:
             "each finding says how this card compares; [card by card](compare.html) has the numbers of both.\n\n</div>"
             f"\n\nTables and figures are of the {e.card}."
         )
-    say(text)
+    say(f"{text} {edition().whereabouts}")
 
 
 def finding(e: Evidence, *ids: str) -> None:

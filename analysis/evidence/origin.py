@@ -28,6 +28,7 @@ class Part(NamedTuple):
     words: str
     card: str = ""
     runs: tuple[Run, ...] = ()
+    studies: tuple[tuple[str, float], ...] = ()  # with the seconds that each took
 
     def __str__(self) -> str:
         return ", ".join(filter(None, (self.words, " and ".join(map(str, self.runs)))))
@@ -68,7 +69,9 @@ def measured_on(card: str, runs: Iterable[Mapping[str, Any]], words: str = "") -
 
 def measured(e: Evidence, *studies: str) -> Source:
     """Measured on a card, in the complete runs of these studies whose rows count."""
-    return measured_on(e.card, [run for name in studies for run in e.study(name).counted])
+    found = dict.fromkeys(name for name in studies if e.study(name))
+    (part,) = measured_on(e.card, [run for name in found for run in e.study(name).counted]).parts
+    return Source((part._replace(studies=tuple((name, float(e.study(name).run["seconds"])) for name in found)),))
 
 
 def counters_of(e: Evidence, runs: Iterable[str] = ()) -> Source:

@@ -1,55 +1,36 @@
 """Hardware counters: stall reasons of warps."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
-from kernels import VERSIONS
-
 from ..evidence import Evidence, counters_of
-from ..studies import MAIN, STALLS
+from ..findings.answer import WAITS as REASONS
+from ..findings.answer import longest_at_barrier, stalls
+from ..studies import MAIN
 from ..tables.table import Missing, family_title, short
-from .style import PALETTE, Plot, canvas, legend
+from .style import FUSED, WAITS, Plot, canvas, legend
 
-BARRIER = "other warps at a barrier"
-WAITS = {  # the reasons for which a warp does not issue, under headings; a GPU may lack some
-    "nothing: it issues, or could": ("selected", "not_selected"),
-    "its last result, or a unit": ("wait", "dispatch_stall", "math_pipe_throttle"),
-    "its next instruction": ("no_instruction", "branch_resolving", "imc_miss"),
-    "shared memory, special functions": ("short_scoreboard", "mio_throttle"),
-    "global or local memory": ("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "membar"),
-    BARRIER: ("barrier",),
-    "something else": ("sleeping", "misc"),
-}
-COLOURS = ("0.15", *(PALETTE[i] for i in (2, 8, 4, 0, 1)), "0.8")
-HATCHES = ("", "...", "xxx", "\\\\\\", "///", "", "")
+COLOURS = ("0.15", "0.45", "0.6", "0.75", FUSED, WAITS, "0.9")
+HATCHES = ("", "", "xxx", "...", "///", "", "")
 
 
 def warp_waits(e: Evidence) -> Plot | Missing:
     """Stall reasons of a warp in every version's attention at the main head dim, as shares of its time."""
 
-    def share(version: str, reasons: Iterable[str]) -> float:
-        return e.stalled(version, *reasons, hdim=MAIN.hdim)[MAIN.hdim].value
-
-    frame = pd.DataFrame(
-        {"version": version.id, "family": version.family, "wait": wait, "percent": 100 * share(version.id, reasons)}
-        for version in VERSIONS.values()
-        if version.of_log and not version.fast_math and share(version.id, STALLS) == 1
-        for wait, reasons in WAITS.items()
-    ).fillna(0.0)
+    frame = stalls(e)
     if frame.empty:
         return Missing("make counters")
     wide = frame.pivot_table(index=["family", "version"], columns="wait", values="percent", sort=False)
     families = list(dict.fromkeys(frame["family"]))
     sizes = [len(wide.loc[family]) for family in families]
-    most = int((wide.idxmax(axis="columns") == BARRIER).sum())
-    title, height = f"In {most} of {len(wide)} versions warps wait most at a barrier", 2.9 + 0.17 * len(wide)
+    most, all = longest_at_barrier(frame)
+    title, height = f"In {most} of {all} versions warps wait most at a barrier", 2.4 + 0.15 * len(wide)
     with canvas(title, len(families), height=height, sharex=True, height_ratios=sizes) as (figure, axes):
         for axis, family in zip(axes, families):
             bars = wide.loc[family]
             left = pd.Series(0.0, index=bars.index)
-            for wait, colour, hatch in zip(WAITS, COLOURS, HATCHES):
+            for wait, colour, hatch in zip(REASONS, COLOURS, HATCHES):
                 if not wide[wait].any():
                     continue
                 look: dict[str, Any] = {"color": colour, "hatch": hatch, "label": wait}

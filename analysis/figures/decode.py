@@ -12,9 +12,10 @@ from ..findings.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..models.rivals import right
 from ..studies import FLASHINFER, LONGEST, SWEPT
 from ..tables.table import Missing
-from .style import PALETTE, Plot, canvas, legend, log_ticks
+from .style import FUSED, LIBRARY, PALETTE, Plot, canvas, legend, log_ticks
 
 DTYPES = ("float32", "float16")
+FLASH, CUDNN = PALETTE[4], PALETTE[2]
 
 
 class Line(NamedTuple):
@@ -25,21 +26,15 @@ class Line(NamedTuple):
 
 
 LINES = (
-    Line("PyTorch, raw keys", GRAPH, True, {"color": PALETTE[1], "marker": "s"}),
-    Line(
-        "PyTorch, autotuned",
-        {dtype: f"{name}_autotuned" for dtype, name in GRAPH.items()},
-        True,
-        {"color": PALETTE[1], "marker": "*", "ls": "", "ms": 13, "mec": "0.15", "zorder": 4},
-    ),
-    Line("FlashInfer, raw keys", {"float16": "flashinfer_rope"}, True, {"color": PALETTE[3], "marker": "v"}),
-    Line("FlashInfer, rotated keys", {"float16": "flashinfer"}, False, {"color": PALETTE[3], "marker": "v", "ls": ":"}),
-    Line("cuDNN, rotated keys", {"float16": "torch_sdpa_half_cudnn"}, False, {"color": PALETTE[2], "marker": "^"}),
-    Line(
-        "ours, rotated keys", dict.fromkeys(DTYPES, UNROTATED), False, {"color": PALETTE[0], "marker": "o", "ls": ":"}
-    ),
-    Line("ours, raw keys", dict.fromkeys(DTYPES, RAW), True, {"color": PALETTE[0], "marker": "o"}),
+    Line("PyTorch, raw keys", GRAPH, True, {"color": LIBRARY, "marker": "s"}),
+    Line("FlashInfer, raw keys", {"float16": "flashinfer_rope"}, True, {"color": FLASH, "marker": "v"}),
+    Line("FlashInfer, rotated", {"float16": "flashinfer"}, False, {"color": FLASH, "marker": "v", "ls": ":"}),
+    Line("cuDNN, rotated", {"float16": "torch_sdpa_half_cudnn"}, False, {"color": CUDNN, "marker": "^", "ls": ":"}),
+    Line("ours, rotated", dict.fromkeys(DTYPES, UNROTATED), False, {"color": FUSED, "marker": "o", "ls": ":"}),
+    Line("ours, raw keys", dict.fromkeys(DTYPES, RAW), True, {"color": FUSED, "marker": "o"}),
 )
+NUDGED = {"cuDNN, rotated": 6, "ours, raw keys": -10}  # points, of names that would meet
+DRAWN = ("PyTorch, raw keys", "FlashInfer, raw keys", "cuDNN, rotated", "ours, raw keys")
 
 
 def _times(e: Evidence, dtype: str) -> Iterator[tuple[str, str, int, Estimate]]:
@@ -62,48 +57,84 @@ def _keys(axis: Axes, ticks: list[int], words: str) -> None:
     axis.set_xlabel(words, loc="left")
 
 
-def decode_time(e: Evidence) -> Plot | Missing:
-    """Time of a step by the number of keys, caches cold; below all, reading K and V."""
+def _steps(e: Evidence) -> pd.DataFrame:
+    """Times of a step, caches cold, beside the least that reading K and V takes."""
     rows = [
         (dtype, label, name, keys, us.value, us.low, us.high)
         for dtype in DTYPES
         for label, name, keys, us in _times(e, dtype)
     ]
-    if not rows:
-        return Missing.study(STUDY)
     frame = pd.DataFrame(rows, columns=["dtype", "series", "version", "keys", "us", "low", "high"])
     ceilings = e.gpu["ceilings"]
     size = frame["dtype"].map({"float32": 4, "float16": 2})
     frame["reading_us"] = ceilings["empty_kernel_us"] + 2 * size * 8 * 128 * frame["keys"] / ceilings["read_gb_s"] / 1e3
-    title = "Rotating raw keys costs little"
-    with canvas(title, 2, height=5, sharex=True, height_ratios=(2, 1)) as (figure, (above, below)):
-        above.axhline(1, color="0.5", ls="--", lw=1.5)
+    return frame
+
+
+def decode_time(e: Evidence) -> Plot | Missing:
+    """Time of a step in float16 over that of reading K and V, by the number of keys."""
+    frame = _steps(e)
+    if frame.empty:
+        return Missing.study(STUDY)
+    with canvas("On raw keys ours comes nearest to the least possible", height=3.6) as (figure, (axis,)):
+        axis.axhline(1, color="0.5", ls="--", lw=1.5)
+        read: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5}
+        axis.annotate("one read of K and V", (SWEPT[0], 1), (0, 3), color="0.35", **read)
         for line in LINES:
             points = frame[(frame["dtype"] == "float16") & (frame["series"] == line.label)]
-            above.plot(points["keys"], points["us"] / points["reading_us"], label=line.label, lw=1.5, **line.look)
-        log_ticks(above, "y", 1, 10, "×")
-        above.set_title("time of a step in float16; dashed: the least possible", loc="left", fontsize=9.5)
-        for dtype, filled in zip(DTYPES, (None, "w")):
-            mine = frame[frame["dtype"] == dtype]
-            raw, rotated = (mine[mine["series"] == line.label].set_index("keys")["us"] for line in LINES[:-3:-1])
-            added = 100 * (raw / rotated - 1)
-            below.plot(added.index, added, "o-", color=PALETTE[0], ms=4, mfc=filled)
-            below.annotate(dtype, (added.index[0], added.iloc[0]), (6, 4), textcoords="offset points", fontsize=8.5)
-        below.set_title("what rotating adds to ours", loc="left", fontsize=9.5)
-        below.margins(y=0.3)
-        below.yaxis.set_major_formatter(lambda share, _: f"{share:.0f} %")
-        _keys(below, [SWEPT[0], 1024, 4096, 16384, SWEPT[-1]], "keys")
-        legend(figure, [above], size=8.5)
+            if line.label in DRAWN and len(points):
+                axis.plot(points["keys"], points["us"] / points["reading_us"], lw=1.5, **line.look)
+                end = points.iloc[-1]
+                at, aside = (end["keys"], end["us"] / end["reading_us"]), (6, NUDGED.get(line.label, -3))
+                axis.annotate(line.label, at, aside, color=line.look["color"], **read)
+        log_ticks(axis, "y", 1, 10, "×")
+        axis.set_ylabel("time of a step, of the least")
+        _keys(axis, list(SWEPT[::2]), "keys")
+        axis.set_xlim(right=9 * SWEPT[-1])
     return Plot(
         "decode-time",
         figure,
-        "One query in a layer of LLaMA, on the GPU alone; K and V are read from memory, not from L2. The least "
-        "possible is an empty launch and one read of K and V. Autotuned: PyTorch first tried several kernels. The CSV "
-        f"has times in float32, too.{_left_out(e)}",
-        "Lines of time over that of reading K and V, by the number of keys, in float16. Ours with raw keys lies just "
-        "above ours with rotated keys; PyTorch lies several times above. FlashInfer comes near ours with rotated keys, "
-        "and stays well above with raw ones. Below, what rotating adds, in percent: little in float32, and less with "
-        "more keys in float16.",
+        "One query in a layer of LLaMA, float16, on the GPU alone; K and V are read from memory, not from L2. The "
+        "least possible is an empty launch and one read of K and V. The CSV has more: on rotated keys, "
+        f"and in float32.{_left_out(e)}",
+        "Lines of time over that of reading K and V, by the number of keys, in float16. Ours with raw keys is lowest "
+        "with many keys, near cuDNN's with rotated ones; FlashInfer lies above and PyTorch highest.",
+        frame,
+        measured(e, STUDY),
+    )
+
+
+def decode_added(e: Evidence) -> Plot | Missing:
+    """What rotating raw keys adds to the time of our step, by the number of keys."""
+    frame = _steps(e)
+    rows = []
+    for dtype in DTYPES:
+        mine = frame[frame["dtype"] == dtype]
+        raw, rotated = (mine[mine["series"] == line.label].set_index("keys")["us"] for line in LINES[:-3:-1])
+        rows += [(dtype, keys, 100 * (raw[keys] / rotated[keys] - 1)) for keys in raw.index.intersection(rotated.index)]
+    frame = pd.DataFrame(rows, columns=["dtype", "keys", "added_percent"])
+    if frame.empty:
+        return Missing.study(STUDY)
+    with canvas("With many keys, rotating them adds next to nothing", height=2.6) as (figure, (axis,)):
+        axis.axhline(0, color="0.2", lw=1)
+        for dtype, filled in zip(DTYPES, (None, "w")):
+            mine = frame[frame["dtype"] == dtype]
+            axis.plot(mine["keys"], mine["added_percent"], "o-", color=FUSED, ms=5, mfc=filled)
+            end = mine.iloc[-1]
+            up = 5 if filled else -11
+            at = (end["keys"], end["added_percent"])
+            axis.annotate(dtype, at, (-2, up), textcoords="offset points", fontsize=8.5)
+        axis.margins(y=0.25)
+        axis.yaxis.set_major_formatter(lambda share, _: f"{share:.0f} %")
+        axis.set_ylabel("added by rotating")
+        _keys(axis, list(SWEPT[::2]), "keys")
+        axis.set_xlim(right=2 * SWEPT[-1])
+    return Plot(
+        "decode-added",
+        figure,
+        "Our step on raw keys beside the same on rotated ones: one query in a layer of LLaMA, K and V from memory.",
+        "Two lines of what rotating adds to a step, in percent, by the number of keys. In float32 it stays near 0, in "
+        "float16 it falls towards 0.",
         frame,
         measured(e, STUDY),
     )
@@ -133,10 +164,11 @@ def decode_error(e: Evidence) -> Plot | Missing:
     if frame.empty:
         return Missing.study(STUDY)
     title = "Angles in float32 drift with the position; ours do not"
-    with canvas(title, height=3.9) as (figure, (axis,)):
+    with canvas(title, height=3.4) as (figure, (axis,)):
         for (series, points), marker in zip(frame.groupby("series", sort=False), "ososv"):
-            half, color = series.endswith("16"), {"ours": 0, "FlashInfer": 3}.get(series.partition(",")[0], 1)
-            look = {"color": PALETTE[color], "ls": ":" if half else "-", "mfc": "w" if half else None}
+            half = series.endswith("16")
+            color = {"ours": FUSED, "FlashInfer": FLASH}.get(series.partition(",")[0], LIBRARY)
+            look = {"color": color, "ls": ":" if half else "-", "mfc": "w" if half else None}
             axis.plot(points["keys"], points["relative_err"], marker=marker, label=series, **look)
         log_ticks(axis, "y", 1e-8, 1e-2)
         _keys(axis, [256, 4096, 65_536, LONGEST], "keys, and the position of the query")

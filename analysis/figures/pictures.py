@@ -10,9 +10,9 @@ from ..models import waves
 from ..models.waves import LOG_BLOCKS, SEPARATE, V7
 from ..studies import AUTHORS_SMS, MAIN
 from ..tables.table import Missing
-from .style import PALETTE, Plot, canvas, key
+from .style import FUSED, WAITS, Plot, canvas, key
 
-DARK, LIGHT, LATE, NONE = PALETTE[0], "#cfe0ee", PALETTE[1], "0.93"
+DARK, LIGHT, LATE, NONE = FUSED, "#cfe0ee", WAITS, "0.93"
 FREE: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.45", "hatch": "///", "lw": 0.8}
 BEHIND: dict[str, Any] = {"fc": "white", "ec": "none", "pad": 1}  # a number
 FLOATS, BANKS = 8, 32  # floats of a sector; banks, each as wide as a word of four bytes

@@ -21,6 +21,10 @@ from ..evidence import Evidence, Source
 from ..record.files import DATA, REFERENCE, ROOT
 
 PALETTE = sns.color_palette("colorblind")
+# One meaning a colour over the whole book; the glossary has the legend.
+FUSED, THEIRS, EMBEDS, WAITS = PALETTE[0], PALETTE[9], PALETTE[1], PALETTE[3]
+SPARE, LIBRARY = "0.85", "0.45"  # the host, or what is not the point; the kernels of others
+PUBLISHED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.35", "hatch": "////"}
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fused-positional-embeddings",
     "font.size": 10,
@@ -33,9 +37,9 @@ STYLE: dict[Any, Any] = {
     "axes.grid.axis": "y",
     "grid.color": "0.9",
 }
-WIDTH = 4.0  # inches: read on a phone without scrolling
+WIDTH = 5.4  # inches: as wide as the text, and still read on a phone
 TITLE_SIZE, SOURCE_SIZE = 12, 8.5  # points
-TITLE_COLUMNS, SOURCE_COLUMNS = 34, 53  # characters of a line
+TITLE_COLUMNS, SOURCE_COLUMNS = 46, 74  # characters of a line
 REFERENCE_CARD = Evidence.load(DATA / "measured" / REFERENCE).card  # titles are true of it
 
 

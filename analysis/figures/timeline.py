@@ -11,13 +11,13 @@ from kernels.version import Launch
 from ..evidence import Evidence, computed, counters_of, measured
 from ..studies import SOURCE_TIMER
 from ..tables.table import Missing
-from .style import PALETTE, Plot, canvas, key
+from .style import EMBEDS, FUSED, SPARE, Plot, canvas, key
 
 PAIR = {"separate": "rope_separate", "hybrid V7": "rope_v7"}
 CLOCKS = {SOURCE_TIMER: "the authors' clock", "device_warm": "the GPU alone"}
 DIMS = (128, 2048)
 WAIT = "host waits, launches again"
-COLORS = {"rotation": PALETTE[1], "attention": PALETTE[9], "host waits": "0.85"}
+COLORS = {"rotation": EMBEDS, "attention": FUSED, "host waits": SPARE}
 WORDS = {"rotation": "rotates Q or K", "host waits": "the host waits"}
 COLUMNS = ("hdim", "version", "timer", "what", "start_us", "end_us")
 
@@ -33,7 +33,7 @@ def timeline(e: Evidence) -> Plot | Missing:
     if not drawn:
         return Missing("make counters")
     title = "V7 saves a wait, but no GPU time"
-    with canvas(title, len(drawn), height=0.8 + 1.9 * len(drawn)) as (figure, axes):
+    with canvas(title, len(drawn), height=0.8 + 1.6 * len(drawn)) as (figure, axes):
         for axis, hdim in zip(axes, drawn):
             _draw(axis, frame[frame["hdim"] == hdim])
             axis.set_title(f"head dim {hdim}", loc="left", fontweight="bold", fontsize=9)

@@ -1,4 +1,4 @@
-"""Drawings of a cluster of V8: the blocks that share a tile of queries, and the timeline of one of them."""
+"""A drawing of a cluster of V8, whose blocks share a tile of queries; its ladder, and where its lead ends."""
 
 from typing import Any
 
@@ -10,13 +10,17 @@ from kernels import VERSIONS
 from kernels.flash.cluster import CLUSTERS_SINCE
 from kernels.limits import EMULATED_TARGET, capability
 
-from ..evidence import Evidence, computed
+from ..evidence import Evidence, computed, measured
+from ..findings.fuse import own_prompts
+from ..findings.v8 import RUNGS
+from ..models.rivals import HYBRID, SEPARATE, V8
 from ..studies import MAIN
-from .style import PALETTE, Plot, canvas
+from ..tables.table import Missing
+from .style import FUSED, SPARE, Plot, canvas
 
 SHOWN = 4  # slices that are drawn of a head dim
+BLOCKS = ("#123f63", "#1f6ba8", "#5fa2d3", "#a9cfea")  # a shade a block
 INK, SOFT = "0.15", "0.4"
-COPY, WORK, ROTATE = "#d9dde1", "#d7e6f5", "#f3cf9b"  # what boxes of the timeline are filled with
 ARROW = {"arrowstyle": "-|>", "color": INK, "lw": 1.2}
 STEPS = (  # where a number stands, its arrow, what it means
     ((1.64, 2.1), ((1.36, 2.1), (1.95, 2.1)), "Rotate the slices of Q and K, multiply them."),
@@ -30,7 +34,7 @@ STEPS = (  # where a number stands, its arrow, what it means
 def _matrix(axis: Axes, x: float, y: float, height: float, name: str) -> None:
     """A matrix cut along the head dim: a slice for each block."""
     for i in range(SHOWN):
-        axis.add_patch(Rectangle((x + 0.3 * i, y), 0.3, height, fc=PALETTE[i], ec="white", lw=1.5))
+        axis.add_patch(Rectangle((x + 0.3 * i, y), 0.3, height, fc=BLOCKS[i], ec="white", lw=1.5))
     _name(axis, x, y + height, name)
 
 
@@ -46,20 +50,20 @@ def v8_idea(e: Evidence) -> Plot:
     target = e.target if capability(e.target) >= CLUSTERS_SINCE else EMULATED_TARGET
     shape, problem = VERSIONS["rope_v8"](MAIN, target).launches[-1].shape, MAIN
     title = f"{shape.cluster} blocks share {shape.queries} queries"
-    with canvas(title, height=4.9) as (figure, (axis,)):
+    with canvas(title, height=5.6) as (figure, (axis,)):
         axis.set(xlim=(-0.2, 3.4), ylim=(-2.6, 3.4))
         axis.axis("off")
         axis.add_patch(Rectangle((-0.15, -1.0), 3.5, 4.35, fill=False, ec=SOFT, lw=1.2, ls="--"))
-        axis.text(-0.05, -0.95, "one cluster; a colour is a block", va="bottom", fontsize=8.5, color=SOFT)
+        axis.text(-0.05, -0.95, "one cluster; a shade is a block", va="bottom", fontsize=8.5, color=SOFT)
         _matrix(axis, 0.0, 2.45, 0.4, f"Q, {shape.queries} rows")
         _matrix(axis, 0.0, 1.2, 0.85, f"K, {problem.seq_k} rows")
         axis.plot([1.28, 1.34, 1.34, 1.28], [2.85, 2.85, 1.2, 1.2], color=INK, lw=1.2)
         _matrix(axis, 0.0, -0.6, 0.85, f"V, {problem.seq_k} rows")
         _matrix(axis, 2.0, -0.55, 0.4, f"output, {shape.queries} rows")
         for i in range(SHOWN):
-            part = Rectangle((2.0 + 0.1 * i, 2.38 - 0.1 * i), 0.62, 0.42, ec="white", lw=1.5, fc=PALETTE[i])
+            part = Rectangle((2.0 + 0.1 * i, 2.38 - 0.1 * i), 0.62, 0.42, ec="white", lw=1.5, fc=BLOCKS[i])
             axis.add_patch(part)
-            axis.add_patch(Rectangle((2.0, 1.25 - 0.2 * i), 0.92, 0.16, fc=PALETTE[i], ec="white", lw=0.8))
+            axis.add_patch(Rectangle((2.0, 1.25 - 0.2 * i), 0.92, 0.16, fc=BLOCKS[i], ec="white", lw=0.8))
         _name(axis, 2.0, 2.8, "parts of scores")
         axis.text(2.0, 0.58, "scores, then weights", va="top", fontsize=8.5, color=INK)
         for number, (at, arrow, words) in enumerate(STEPS, 1):
@@ -85,45 +89,64 @@ def v8_idea(e: Evidence) -> Plot:
     )
 
 
-# Phases of the warps of a block, in order: name, start, length, color. Lengths are not to scale.
-WARPS = (
-    ("load Q, rotate it", 0.0, 1.7, ROTATE),
-    ("Q·K, rotating K", 2.4, 2.0, ROTATE),
-    ("softmax of own rows", 5.1, 1.3, WORK),
-    ("weights·V", 7.1, 1.7, WORK),
-    ("store", 8.8, 0.9, COPY),
-)
-WAITS = (("waits for K", 1.7, 0.7), ("waits for parts", 4.4, 0.7), ("waits for V, weights", 6.4, 0.7))
-COPIES = (("copy K", 0.2, 2.2, COPY), ("copy V", 4.4, 2.7, COPY))
-SENT = (("parts of scores,\nto their owners", 4.4), ("weights, to all", 6.4))
-
-
-def v8_tile() -> Plot:
-    """Timeline of one block, and the data that it sends to others: drawn, not measured."""
-    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
-    with canvas("A block waits three times", height=4.4) as (figure, (axis,)):
-        axis.set(xlim=(0, 4), ylim=(9.8, -0.9))
-        axis.axis("off")
-        for lane, x, width, boxes in (("copies", 0, 0.8, COPIES), ("warps", 0.9, 1.55, WARPS)):
-            axis.text(x + width / 2, -0.4, lane, color=SOFT, **middle)
-            for name, start, length, color in boxes:
-                axis.add_patch(Rectangle((x, start), width, length, fc=color, ec=INK, lw=0.8))
-                axis.text(x + width / 2, start + length / 2, name, **middle)
-        for name, start, length in WAITS:
-            axis.add_patch(Rectangle((0.9, start), 1.55, length, fc="white", ec="0.75", lw=0.8, hatch="////"))
-            axis.text(1.68, start + length / 2, name, bbox={"fc": "white", "ec": "none", "pad": 1}, **middle)
-        axis.text(2.6, -0.4, "to other blocks", va="center", fontsize=8.5, color=SOFT)
-        for name, start in SENT:
-            axis.annotate("", (2.85, start), (2.45, start), arrowprops={**ARROW, "color": PALETTE[3]})
-            axis.text(2.9, start, name, va="center", fontsize=8.5, color=PALETTE[3])
-    parts = pd.DataFrame([*WARPS, *COPIES], columns=["step", "start", "length", "color"])
+def v8_ladder(e: Evidence) -> Plot | Missing:
+    """The time of a call at the main shape, from the authors' separate kernels to V8, and of V8 with RoPE moved out."""
+    found = [(words, name, e.time(name, "beyond", problem=MAIN)[MAIN]) for name, words in RUNGS.items()]
+    rows = [(words, name, us.value, us.low, us.high) for words, name, us in found if us]
+    if not rows:
+        return Missing.study("beyond")
+    frame = pd.DataFrame(rows, columns=["step", "version", "us", "low", "high"])
+    with canvas("Three steps, and then RoPE fused or not", height=2.9) as (figure, (axis,)):
+        fused = frame["version"].str.startswith(V8)
+        axis.barh(range(len(frame)), frame["us"], 0.7, color=[FUSED if each else SPARE for each in fused])
+        for place, us in enumerate(frame["us"]):
+            axis.text(us, place, f" {us:.1f} µs", va="center", fontsize=8.5, fontweight="bold")
+        axis.set_xlim(0, 1.15 * frame["us"].max())
+        axis.set_yticks(range(len(frame)), frame["step"], fontsize=8.5)
+        axis.set_ylim(len(frame) - 0.4, -0.6)
+        axis.grid(False, axis="y")
+        axis.set_xlabel("µs of one call", loc="left")
     return Plot(
-        "v8-tile",
+        "v8-ladder",
         figure,
-        "One tile, downwards. Orange boxes rotate.",
-        "Timeline of one block: load and rotate Q while K is copied, multiply Q and K, send parts of the scores, "
-        "softmax of its own rows, send the weights, multiply them by V, store. It waits three times: for K, for the "
-        "parts, for V and the weights.",
-        parts[["step", "start", "length"]],
-        computed("drawn from the order of the kernel, not to scale"),
+        "Their shape, head dim 2048, on the GPU alone. Blue: RoPE is fused; grey: kernels in front rotate. The steps "
+        "are whole kernels, and from one to the next more changes than its name says. The last two have V8's "
+        "attention.",
+        "Bars of time. The authors' separate kernels take longest by far; a tile of queries, a cluster with tensor "
+        "cores, and wgmma make the fused kernel faster step by step. With RoPE in front V8's attention is slower.",
+        frame,
+        measured(e, "beyond"),
+    )
+
+
+def v8_tokens(e: Evidence) -> Plot | Missing:
+    """V8's speedup over the hybrid and over separate kernels with its attention, by the tokens of a prompt."""
+    rows = [
+        (problem.seq_q, str(problem), over, gain.value, gain.low, gain.high)
+        for over in (HYBRID, SEPARATE)
+        for problem, gain in e.speedup(V8, over, "map", problem=own_prompts(e)).known.items()
+    ]
+    if not rows:
+        return Missing.study("map")
+    frame = pd.DataFrame(rows, columns=["tokens", "problem", "over", "speedup", "low", "high"])
+    looks = {SEPARATE: ("w", "over separate kernels"), HYBRID: (FUSED, "over the hybrid")}
+    with canvas("The lead ends at a few hundred tokens", height=3.2) as (figure, (axis,)):
+        axis.axhline(1, color="black", lw=1)
+        for side, (over, (fill, words)) in enumerate(looks.items()):
+            mine = frame[frame["over"] == over]
+            look: dict[str, Any] = {"color": FUSED, "mfc": fill, "ms": 5.5, "label": words}
+            axis.plot(mine["tokens"] * 1.04 ** (2 * side - 1), mine["speedup"], "o", **look)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(ticks := sorted({each for each in frame["tokens"] if each >= 16}), list(map(str, ticks)))
+        axis.set_ylabel("speedup of V8")
+        axis.set_xlabel("tokens of a head", loc="left")
+        figure.legend(loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
+    return Plot(
+        "v8-tokens",
+        figure,
+        "A dot is a shape: as many queries as keys, each head with its own K, head dims from 64 to 4096. All with V8's "
+        "attention, on the GPU alone. Above the line fusing wins.",
+        "Dots of V8's speedup by tokens. Up to 64 tokens all lie above 1, from 256 on they scatter around it.",
+        frame,
+        measured(e, "map"),
     )

@@ -10,9 +10,9 @@ from ..models.waves import SEPARATE, V7, held, waves
 from ..record.timers import timer_of
 from ..studies import MAIN, SLICE, STUDIES
 from ..tables.table import Missing
-from .style import PALETTE, Plot, canvas
+from .style import FUSED, THEIRS, WAITS, Plot, canvas
 
-DIMS = {2048: {"color": PALETTE[0], "lw": 2, "ms": 5}, 512: {"color": "0.55", "lw": 1, "ms": 3}}
+DIMS: dict[int, dict[str, Any]] = {2048: {"lw": 2, "ms": 5}, 512: {"lw": 1, "ms": 3, "mfc": "w"}}
 
 
 def wave(e: Evidence) -> Plot | Missing:
@@ -35,16 +35,18 @@ def wave(e: Evidence) -> Plot | Missing:
     most = frame["heads"].max() + 0.6
     v7, separate = (held(e, name, MAIN.hdim)[MAIN.hdim].value / MAIN.seq_q for name in (V7, SEPARATE))
     title = f"Up to {frame['heads'].max()} heads, V7 wins in two windows"
-    with canvas(title, height=3.5) as (figure, (axis,)):
+    with canvas(title, height=3.2) as (figure, (axis,)):
         for count in range(1, round(most / separate) + 1):
             if separate * count < min(v7 * count, most):
-                axis.axvspan(separate * count, min(v7 * count, most), color=PALETTE[1], alpha=0.25, lw=0)
-        for hdim, look in DIMS.items():
-            mine = frame[frame["hdim"] == hdim]
-            axis.plot(mine["heads"], mine["speedup"], "o-", label=f"head dim {hdim}", **look)
+                first, last = separate * count, min(v7 * count, most)
+                axis.axvspan(first, last, color=WAITS, alpha=0.2, lw=0)
+                words = f"{count + 1} waves\nfor {count}"
+                low: dict[str, Any] = {"va": "bottom", "transform": axis.get_xaxis_transform()}
+                axis.text((first + last) / 2, 0.02, words, ha="center", fontsize=8, **low)
+        _lines(axis, frame, FUSED)
         _marked(axis, {"their shapes": MAIN.heads}, "heads of 64 queries")
         axis.set_xlim(1.5, most)
-        figure.legend(loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
+        axis.set_ylim(bottom=frame["speedup"].min() - 0.1)
     return Plot(
         "wave",
         figure,
@@ -65,12 +67,11 @@ def wave_heads(e: Evidence) -> Plot | Missing:
     if not rows:
         return Missing.study("slices_heads")
     frame = pd.DataFrame(rows, columns=["hdim", "heads", "speedup", "low", "high"]).sort_values(["hdim", "heads"])
-    with canvas(f"On {SLICE} SMs V7 peaks at their four heads", height=3.3) as (figure, (axis,)):
-        for hdim, look in DIMS.items():
-            mine = frame[frame["hdim"] == hdim]
-            axis.plot(mine["heads"], mine["speedup"], "o-", label=f"head dim {hdim}", **look)
+    with canvas(f"On {SLICE} SMs V7 peaks at their four heads", height=3.0) as (figure, (axis,)):
+        _lines(axis, frame, THEIRS)
         _marked(axis, {"their heads": MAIN.heads}, "heads of 64 queries")
-        figure.legend(loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
+        axis.set_xticks(range(1, frame["heads"].max() + 1))
+        axis.set_ylim(bottom=frame["speedup"].min() - 0.1)
     return Plot(
         "wave-heads",
         figure,
@@ -91,8 +92,8 @@ def wave_sms(e: Evidence) -> Plot | Missing:
     if not rows:
         return Missing.study("slices_sms")
     frame = pd.DataFrame(rows, columns=["sms", "speedup", "low", "high"])
-    with canvas("Of all slices, theirs favours V7 most", height=3.0) as (figure, (axis,)):
-        axis.plot(frame["sms"], frame["speedup"], "o-", **DIMS[MAIN.hdim])
+    with canvas("Of all slices, theirs favours V7 most", height=2.7) as (figure, (axis,)):
+        axis.plot(frame["sms"], frame["speedup"], "o-", color=THEIRS, **DIMS[MAIN.hdim])
         _marked(axis, {"their card": SLICE, "this card": whole}, "SMs")
     return Plot(
         "wave-sms",
@@ -103,6 +104,17 @@ def wave_sms(e: Evidence) -> Plot | Missing:
         frame,
         measured(e, "slices_sms"),
     )
+
+
+def _lines(axis: Any, frame: pd.DataFrame, color: Any) -> None:
+    """V7's speedup by heads, a line for each head dim with its name at the end."""
+    for hdim, look in DIMS.items():
+        mine = frame[frame["hdim"] == hdim]
+        axis.plot(mine["heads"], mine["speedup"], "o-", color=color, **look)
+        if len(mine):
+            place, up = mine.iloc[0], -12 if hdim == MAIN.hdim else 7
+            at = (place["heads"], place["speedup"])
+            axis.annotate(f"dim {hdim}", at, (-4, up), textcoords="offset points", fontsize=8)
 
 
 def _marked(axis: Any, places: Mapping[str, int], words: str) -> None:

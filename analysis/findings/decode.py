@@ -29,9 +29,9 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
     return Estimates(found, "×")
 
 
-@finding("decode-hybrid", """Rotating one query costs next to nothing, so what a hybrid saves is a launch. Beside
-separate kernels with the same attention it is up to {most:faster} faster. With many heads and keys the two are level.
-So on an {card} the guess is [right in direction](claims.html#C-31).""")
+@finding("decode-hybrid", """Rotating one query costs next to nothing, so what a hybrid saves is a launch. It is up to
+{most:faster} faster than separate kernels with the same attention. With many heads and keys the two are level. So on an
+{card} the guess is [right in direction](claims.html#C-31).""")
 def hybrid(e: Evidence) -> Says:
     gain, said = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=DECODING), published.load()
     timed = said[(said["family"] == "rope") & (said["quantity"] == "time_ms")]

@@ -69,7 +69,7 @@ def verdicts(e: Evidence) -> Says:
     return exact("verdicts", claims=total, wrong=wrong, causes=causes), checks(2 * between > total - wrong, causes > 1)
 
 
-@finding("front-you", """**[For you?](fuse.html)** Decoding from raw (unrotated) keys, or float32 with up to {few}
+@finding("front-you", """**[For you?](practice.html)** Decoding from raw (unrotated) keys, or float32 with up to {few}
 queries a head: fuse (with {least} or more it lost at {lost} of {all} shapes). Most longer prompts in float32: rotate
 in front. For prompts in half precision we have no fused kernel.""")
 def you(e: Evidence) -> Says:

@@ -34,8 +34,8 @@ def by_their_times(e: Evidence) -> Says:
 
 
 @finding("loads-here", """On as many SMs as their card has (*[their SMs](wave.html)*) V5 is {scalar:.1} as fast as the
-scalar kernels, about what the write-up prints. Beside the float4 kernels it takes {theirs:slower} longer there, the GPU
-alone. On the whole card it takes {float4:slower} longer, and at none of the documents' head dims is it faster.""")
+scalar kernels, about what the write-up prints. It takes {theirs:slower} longer than the float4 kernels there, by the
+GPU alone. On the whole card it takes {float4:slower} longer, and at none of the documents' head dims is it faster.""")
 def here(e: Evidence) -> Says:
     scalar, shapes = (e.speedup(V5, over=SCALAR, study=study, hdim=PRINTED) for study in (SLICES, "log"))
     said, float4 = printed(V5, SCALAR, (HDIM,)), e.speedup(V5, over=FLOAT4, hdim=DIMS)
@@ -97,7 +97,7 @@ def hybrid(e: Evidence) -> Says:
 
 
 @finding("loads-swap", """Swap the baselines and the verdicts swap. RoPE's V4, a full fusion, loses to RoPE's separate
-kernels, which loaded float4 from the start. Beside the scalar sinusoidal kernels it would have looked {crossed:.1} as
+kernels, which loaded float4 from the start. Against the scalar sinusoidal kernels it would have looked {crossed:.1} as
 fast.""")
 def swap(e: Evidence) -> Says:
     rope, crossed = e.speedup("rope_v4", over="rope_separate"), across(e, "rope_v4", SCALAR, hdim=(HDIM,))

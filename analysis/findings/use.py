@@ -6,20 +6,32 @@ from kernels import Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
-from ..models.rivals import served
+from ..models.rivals import V8, served
 from ..record.files import problem_of
 from ..record.runs import read
-from . import Says, checks, exact, finding, numbers
+from ..studies import MAIN
+from . import Says, checks, exact, faster, finding, numbers, times
 from .fuse import beside, float32_over_others
+from .v8 import LOG_SEPARATE
+
+PORTABLE = "rope_v8_portable"
 
 
 @finding("use-speed", """Beside PyTorch and Triton we timed {all} shapes in float32, those of [Does our call
-win?](fuse.html#does-our-call-win). `rope_attention` is slower on [{lost} of them](compare.html#beside-pytorch).""")
+win?](practice.html#does-our-call-win). `rope_attention` is slower on [{lost} of them](compare.html#beside-pytorch).""")
 def speed(e: Evidence) -> Says:
     gains = float32_over_others(e)
     won, tied, lost = beside(gains)
     shown = {"all": won + tied + lost, "lost": lost}
     return numbers(**{name: Estimate.count(n, gains.values()) for name, n in shown.items()}), checks(20 * lost < won)
+
+
+@finding("use-portable", """A card without clusters, such as an RTX 4090 or an A100, runs V8's portable core. On the
+{card} that core takes {slow:.1} as long as V8 at the authors' shape, and is {gain:.1} as fast as their separate
+kernels.""")
+def portable(e: Evidence) -> Says:
+    slow, gain = (e.speedup(*pair, study="beyond", problem=MAIN) for pair in ((V8, PORTABLE), (PORTABLE, LOG_SEPARATE)))
+    return numbers(slow=times(slow), gain=times(gain)), checks(faster(slow), faster(gain))
 
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:

@@ -1,6 +1,5 @@
 """Can RoPE be fused? V8."""
 
-import math
 from dataclasses import replace
 
 from kernels import VERSIONS, Problem
@@ -19,39 +18,61 @@ def over(e: Evidence, name: str, *problems: Problem) -> Estimates:
     return e.speedup(V8, over=name, study="beyond", problem=problems).known
 
 
-@finding("v8-tiles", """Here {cluster} blocks form a cluster and handle a tile of {queries} queries. Each key is rotated
-once per tile, {tiles} times in all; in most of the documents' kernels, once per query.""")
+RUNGS = {  # of the ladder, in words
+    LOG_SEPARATE: "separate, the authors'",
+    "rope_v8_portable": "1. a tile of queries",
+    "rope_v8_mma": "2. cut head dim, tensor cores",
+    V8: "3. wgmma, copies ahead: V8",
+    HYBRID: "V8, with K rotated in front",
+    SEPARATE: "V8, with Q and K rotated in front",
+}
+
+
+def rung(e: Evidence, name: str) -> tuple[Estimates, Estimates, int]:
+    """The time of a step of the ladder, its speedup over the step before, and the queries of its tile."""
+    steps = [*RUNGS]
+    before = steps[steps.index(name) - 1]
+    gain = e.speedup(name, over=before, study="beyond", problem=MAIN)
+    return e.time(name, "beyond", problem=MAIN), gain, VERSIONS[name](MAIN, e.target).launches[-1].shape.queries
+
+
+@finding("v8-portable", """With {queries} queries a tile, and all threads of a block at work on every key, the call
+takes {us:.0}. It runs on any GPU, and needs no tensor cores.""")
+def portable(e: Evidence) -> Says:
+    us, gain, queries = rung(e, "rope_v8_portable")
+    return numbers(us=us, **exact("plans", queries=queries)), checks(faster(gain))
+
+
+@finding("v8-mma", """{cluster} blocks now share {queries} queries. Each multiplies its slices on tensor cores, a
+float32 as three products of shorter ones. The call takes {us:.1}.""")
+def clustered(e: Evidence) -> Says:
+    us, gain, queries = rung(e, "rope_v8_mma")
+    cluster = VERSIONS["rope_v8_mma"](MAIN, e.target).launches[-1].cluster
+    return numbers(us=us, **exact("plans", queries=queries, cluster=cluster)), checks(faster(gain), cluster > 1)
+
+
+@finding("v8-wgmma", """This is V8: {us:.1}. Each key is rotated once per tile, {tiles} times in all, and not for each
+of its {queries} queries.""")
 def tiles(e: Evidence) -> Says:
-    launch = VERSIONS[V8](MAIN, e.target).launches[-1]
-    queries, blocks, sms = launch.shape.queries, math.prod(launch.grid), e.gpu["sms"]
+    us, gain, queries = rung(e, V8)
     count = -(-MAIN.seq_q // queries)
-    return exact("plans", tiles=count, queries=queries, cluster=launch.cluster), checks(
-        launch.cluster > 1, sms / 2 < blocks <= sms, count < MAIN.seq_q
-    )
+    return numbers(us=us, **exact("plans", tiles=count, queries=MAIN.seq_q)), checks(faster(gain), count < MAIN.seq_q)
 
 
-@finding("v8-costs", """The whole call takes {v8:.1}. If it only copied from the L2 cache and multiplied on tensor
-cores, it would take {floor:.1}. The rotations, on which the documents gave up, cost little: without RoPE the kernel
-takes {plain:.1}. With all dims rotated it takes {whole:.1}.""")
+@finding("v8-costs", """The rotations, on which the documents gave up, cost it little: without RoPE the kernel takes
+{plain:.1}. The rest is mostly waiting: a warp issues an instruction in {busy} of its time.""")
 def costs(e: Evidence) -> Says:
     asked = ((V8, "peers", MAIN), ("attention_v8", "embeddings", PLAIN), (V8, "embeddings", ROTATED))
     us, plain, whole = (e.time(name, study, problem=problem)[problem] for name, study, problem in asked)
-    taken = {"v8": us, "plain": plain, "floor": Estimate.exact(floor(MAIN, e.gpu), "gpu.json"), "whole": whole}
-    return numbers(**{name: Estimates({MAIN: each}, "µs") for name, each in taken.items()}), checks(
-        us > 2 * taken["floor"], of_values(plain > 0.85 * us), whole > us
+    busy = e.stalled(V8, "selected", problem=MAIN)
+    return numbers(plain=Estimates({MAIN: plain}, "µs"), busy=busy), checks(
+        us > 2 * Estimate.exact(floor(MAIN, e.gpu), "gpu.json"), of_values(plain > 0.85 * us), whole > us, busy < 0.4
     )
 
 
-@finding("v8-waits", """A warp issues an instruction in {busy} of its time, and waits in the rest.""")
-def waits(e: Evidence) -> Says:
-    busy = e.stalled(V8, "selected", problem=MAIN)
-    return numbers(busy=busy), checks(busy < 0.4)
-
-
-@finding("v8-time", """The authors' separate kernels take {separate:.0} as long as V8. PyTorch's fastest way
-takes {peer:.1} as long. Most of this gain is not fusing but a better attention kernel: separate kernels with V8's own
-attention take {fused:.1} as long. A hybrid with that attention takes only {hybrid:slower} longer. With all dims rotated
-fusing is worth less.""")
+@finding("v8-time", """With Q and K rotated in kernels of their own it takes {fused:.1} as long, and with K alone
+{hybrid:slower} longer. With all dims rotated fusing is worth less. The fastest way of PyTorch takes {peer:.0} as
+long.""")
 def taken(e: Evidence) -> Says:
     whole = over(e, SEPARATE, ROTATED)
     peer, hybrid = next(iter(rivals(e, MAIN)), None), e.speedup(HYBRID, over=V8, study="beyond", problem=MAIN)
@@ -59,21 +80,14 @@ def taken(e: Evidence) -> Says:
     if not (peer and fused and separate):
         raise NotMeasured("nothing was timed beside V8 at this shape")
     graph = times(Estimates({MAIN: peer.over}, "×"))
-    return numbers(peer=graph, separate=times(separate), fused=times(fused), hybrid=hybrid), checks(
+    return numbers(peer=graph, fused=times(fused), hybrid=hybrid), checks(
         peer.version.startswith("torch"), faster(graph), slower(hybrid), fused * hybrid > 1, separate > fused * fused,
         fused[MAIN] > whole[ROTATED], faster(whole),
     )
 
 
-@finding("v8-worth", """Up to {few} tokens, at the documents' shapes and on a full card, V8 beats separate kernels. It
-beats the hybrid, too, or is level with it.""")
-def worth(e: Evidence) -> Says:
-    few = [problem for problem in BEYOND if problem.seq_q <= MAIN.seq_q]
-    return numbers(few=MAIN.seq_q), checks(not_slower(over(e, HYBRID, *few)), faster(over(e, SEPARATE, *few)))
-
-
-@finding("v8-loses", """Each tile rotates all keys again, and a long sequence has many tiles. From {first} tokens on
-fusing mostly gains nothing. At the worst V8 takes {most:slower} longer than the hybrid.""")
+@finding("v8-loses", """Up to {short} tokens V8 beats separate kernels, and beats the hybrid or is level with it. From
+{first} tokens on fusing mostly gains nothing, and at the worst V8 takes {most:slower} longer than the hybrid.""")
 def loses(e: Evidence) -> Says:
     own = [problem for problem in e.study("map").problems("rope") if problem.kv_heads == problem.heads]
     gain = e.speedup(V8, over=HYBRID, study="map", problem=own).known
@@ -84,6 +98,8 @@ def loses(e: Evidence) -> Says:
     few = gain.at(*(problem for problem in gain if problem.seq_q < first))
     won = [problem for problem, each in gain.items() if problem.seq_q >= first and each.side > 0]
     mostly = 2 * len(won) < len(gain) - len(few)
-    return numbers(first=Estimate.count(first, gain.values()), most=gain.slowest), checks(
-        slower(gain.slowest), not_slower(few), first > 64, mostly
-    )
+    short = [problem for problem in BEYOND if problem.seq_q <= MAIN.seq_q]
+    return numbers(first=Estimate.count(first, gain.values()), most=gain.slowest, short=MAIN.seq_q), checks(
+        slower(gain.slowest), not_slower(few), first > MAIN.seq_q, mostly,
+        not_slower(over(e, HYBRID, *short)), faster(over(e, SEPARATE, *short)),
+    )  # fmt: skip

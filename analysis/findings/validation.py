@@ -37,8 +37,8 @@ def in_log(version: str) -> Estimates:
     return stated(LOG[: len(LOGGED[version])], *LOGGED[version])
 
 
-@finding("checks-nan", """The documents' recommended attention kernel returns {nan} NaN. With its reductions
-corrected, it returns none.""")
+@finding("checks-nan", """At head dim 2048 this kernel returns {nan} NaN. With its reductions corrected, it returns
+none.""")
 def nan(e: Evidence) -> Says:
     nan, fixed = e.nan_share(ONLINE, hdim=LOG), e.nan_share(FIXED, hdim=LOG)
     return numbers(nan=nan.at(HDIM)), checks(nan > 0.5, fixed <= 0)
@@ -111,7 +111,7 @@ def rotation(e: Evidence) -> Says:
     )
 
 
-@finding("checks-barely", "Only at head dim 128 would the test have noticed, barely: there it moves by {moved:.2}.")
+@finding("checks-barely", "Only at head dim 128 would it have noticed, barely: there the result moves by {moved:.2}.")
 def barely(e: Evidence) -> Says:
     moved = forgotten_rope((128,), "uniform")
     return numbers(moved=moved), checks(moved > ALLOWED, moved < 1.5 * ALLOWED)

@@ -1,9 +1,8 @@
 """The tables of the chapters, by what they are about; how a table and its cells are written is in `tables/table.py`."""
 
-from .claims import answers, in_prose, ledger, verdicts
+from .claims import in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
 from .environment import coverage, machines, runs
 from .printed import printed
 from .steps import steps
 from .versions import overview
-from .waves import shapes

@@ -8,12 +8,11 @@ from typing import Any
 from kernels import VERSIONS
 
 from ..claims import judge
-from ..claims.claim import CLAIMS, HEADLINE, WRITE_UP, Claim
-from ..claims.rule import FALLS, IN_PART, IN_PROSE, MEANS, VERDICTS, told
+from ..claims.claim import HEADLINE, WRITE_UP, Claim
+from ..claims.rule import FALLS, IN_PROSE, MEANS, VERDICTS, told
 from ..evidence import DECIDED, Evidence
 from ..record import published
 from ..record.text import number
-from ..studies import DEVICE, THEIR_SMS
 from .table import VERDICT_STYLE, Table, lines, mark, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
@@ -118,19 +117,3 @@ def verdicts(e: Evidence, chosen: Iterable[Claim]) -> Table:
     return Table(("claim", "what is claimed", "verdict"), rows)
 
 
-def answers(e: Evidence, *ids: str) -> Table:
-    """Some claims in the documents' words and in ours, with their verdicts.
-
-    A claim that is right in part has its parts, on the GPU alone.
-    """
-    rows = []
-    for claim in (CLAIMS[name] for name in ids):
-        tests = judge.recorded(e.record)[claim.id]
-        word, quote = tests[0]["verdict"], escape(claim.quote.replace("**", ""))  # the documents are Markdown
-        said = lines(escape(claim.claim), small(f"“{quote}” {escape(next(iter(claim.where)))}"))
-        heads = [row for row in tests if row["role"] == HEADLINE and row["condition"] in (None, "", DEVICE, THEIR_SMS)]
-        parts = {test["part"]: told(test["given"]) for test in heads[::-1] if word == IN_PART}
-        under = (small(f"{escape(part)}: {of_part}") for part, of_part in parts.items())
-        rows.append((to(claim.id, LEDGER), said, lines(verdict_mark(word), *under)))
-    header = ("claim", "what the documents say", "answer")
-    return Table(header, rows, id=f"answers-{ids[0].lower()}", source=DECIDED)

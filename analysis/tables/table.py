@@ -69,7 +69,8 @@ class Table:
         def cell(tag: str, column: int, text: str, attributes: str = "") -> str:
             kind = "number" if self.header[column] in self.numbers else self.header[column].split(",")[0]
             label = f" data-label='{labels[column]}'" if tag == "td" else ""  # for phones, which show rows as cards
-            return f"<{tag} class='{kind}'{attributes}{label}>{text}</{tag}>"
+            text = text.replace("<br>", "<br> ")  # a search strips tags, and words are not to run together
+            return f"<{tag} class='{kind}'{attributes}{label}>{text}</{tag}> "
 
         head = "".join(cell("th", i, name, ' scope="col"') for i, name in enumerate(self.header))
         body = []

@@ -1,5 +1,6 @@
 """How to use the kernel: whether fusing pays, how fast the op is beside others, and what a call costs."""
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -10,25 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from kernels import VERSIONS
+from kernels import VERSIONS, Problem, Unsupported
 from kernels.flash.choose import TABLE
 from kernels.flash.decode.plan import MOST_QUERIES
+from kernels.op.warm import Call
 
 from ..evidence import Evidence, Undecided, computed, measured
 from ..findings import fuse
 from ..findings.decode import RAW, STUDY
 from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others
 from ..models.rivals import MEASURED_IN, V8, beside_op, label, rivals, served
-from ..record.files import DATA, read_rows
+from ..models.waves import CARDS
+from ..record.files import DATA, known_gpus, read_rows
 from ..record.text import NOTHING, factor, number
 from ..studies import MAIN
-from .table import Missing, Table, lines, mark, ratio, small
+from .table import Missing, Table, lines, link, mark, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer
     ("prompt of 2,048 tokens, bfloat16", fuse.PROMPT, "half_prompts", "device_warm"),
-    ("the same in float32", replace(fuse.PROMPT, dtype="float32"), "prompts", "device_warm"),
+    ("prompt of 2,048 tokens, float32", replace(fuse.PROMPT, dtype="float32"), "prompts", "device_warm"),
     ("a step on 16,384 keys, float16", fuse.HALF_DECODE, "split_keys", "device_cold"),
-    ("the same in float32", fuse.FLOAT_DECODE, "split_keys", "device_cold"),
+    ("a step on 16,384 keys, float32", fuse.FLOAT_DECODE, "split_keys", "device_cold"),
     ("64 tokens, head dim 2048, float32", MAIN, "peers", "device_warm"),
 )
 COUNTS = ("wins", "ties", "losses")
@@ -54,6 +57,50 @@ def costs(e: Evidence) -> Table:
     )
     source = measured(e, *{study: None for _, _, study, _ in CALLS}) + computed("memory by the plan")
     return Table(header, rows, header[1:], caption, source=source, title="What calls take")
+
+
+HERE = (  # in words, a call
+    ("float32, 64 tokens, head dim 2048", MAIN),
+    ("float32, 512 tokens, head dim 64", Problem("rope", 1, 32, 8, 512, 512, 64, 64, causal=True)),
+    ("decode, float16", fuse.HALF_DECODE),
+    ("prompt, bfloat16", fuse.PROMPT),
+)
+CORES = {"portable": "fp32 units", "mma": "clusters, tensor cores", "wgmma": "clusters, wgmma"}
+
+
+def cards() -> Table:
+    """What the op runs on a card, and what is known of it there."""
+    timed = {e.target for e in map(Evidence.load, known_gpus())}
+    rows = []
+    for target, group in itertools.groupby(CARDS, key=lambda card: card.target):
+        names = ", ".join(card.name.removesuffix(", the authors'") for card in group)
+        known = "timed" if target in timed else "compiled; emulated; not timed"
+        cells = (_runs(problem, target) for _, problem in HERE)
+        rows.append((lines(names, small(capability_of(target))), *cells, known))
+    header = ("GPU", *(words for words, _ in HERE), "known")
+    caption = (
+        "Kernels that rope_attention runs. Compiled: registers and shared memory are on each version's page. Emulated: "
+        "the kernels' code passes the checks in the emulator. A card of which nothing is timed may be slower or faster "
+        "beside PyTorch than an H100 is."
+    )
+    source = computed("the table by which the op chooses, asked for each card")
+    return Table(header, rows, caption=caption, id="cards", source=source, title="Your card: RTX 4090, A100 and others")
+
+
+def capability_of(target: str) -> str:
+    """A target as NVIDIA writes it: `"sm_89"` to `"compute capability 8.9"`."""
+    digits = target.removeprefix("sm_")
+    return f"compute capability {digits[:-1]}.{digits[-1]}"
+
+
+def _runs(problem: Problem, target: str) -> str:
+    """The kernel of a call on a target, and the core of V8."""
+    try:
+        version = Call(problem).served(target)[0]
+    except Unsupported:
+        return "PyTorch"
+    core = VERSIONS[version](problem, target).launches[-1].shape.core if version == V8 else ""
+    return lines(link(version), small(CORES[core]) if core else "")
 
 
 def rules() -> Table:

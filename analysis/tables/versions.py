@@ -21,6 +21,9 @@ from ..studies import STUDIES, TIMERS
 from .table import Table, code, lines, link, mark, small, speedup_cell, stated, status, time_cell
 
 Reason = tuple[str, str, str]
+LIBRARIES = ("cudnn", "flashinfer", "fa3")  # beside what goes beyond the log, in names of peers
+
+
 def of_table(table: str) -> list[tuple[str, str, float]]:
     """Counters that the pages show of counts.csv or counters.csv: counter, words, and by what it is divided."""
     rows = (row for row in read_records(DATA / "shown.csv", "shown") if row["table"] == table)
@@ -50,8 +53,9 @@ def taken(study: Study, version: Version) -> list[Problem]:
 
 
 def shape(problem: Problem) -> str:
-    """Head dim, and the rest of the shape small."""
+    """Head dim, and the rest of the shape small, with its dtype."""
     rest = str(problem).partition(" ")[2].replace(f" D{problem.hdim}", "")
+    rest += f" {problem.dtype}" * (problem.dtype not in rest)
     return f"{problem.hdim} {small(rest + f' {problem.table} table' * (problem.table != 'computed'))}"
 
 
@@ -67,6 +71,9 @@ def times(e: Evidence, version: Version) -> list[tuple[str, Table]]:
 
 def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Problem]) -> Table:
     others = list(dict.fromkeys(name for name in (version.baseline, version.parent) if name))
+    peers = (name for name in study.taken if name in VERSIONS and any(word in name for word in LIBRARIES))
+    others += peers if version.beyond else ()
+    others = [each for each in others if e.speedup(version.id, each, study.name, "device_warm", problem=problems).known]
     us = {timer: e.time(version.id, study.name, timer, problem=problems) for timer in TIMERS}
     us = {timer: found for timer, found in us.items() if found}
     claims = {problem: _published(e, study, version, problem) for problem in problems}

@@ -1,30 +1,60 @@
-"""Blocks: those of the documents' shapes, how many of V7 and of separate kernels cards hold, and where one has a wave
-less."""
+"""V7's speedups under every condition; how many blocks of V7 and of separate kernels cards hold, and where one needs a
+wave less; what the slider of waves begins with."""
 
-from ..evidence import Evidence, computed
+import json
+from html import escape
+
+from ..evidence import Evidence, computed, measured, published_on
+from ..findings import printed
 from ..models.waves import CARDS, LOG_BLOCKS, SEPARATE, V7, Card, ahead, compiled
-from ..record.text import number
-from ..studies import AUTHORS_SMS, LOG_SHAPES, MAIN, partial_rope
-from .table import Table, lines, small
+from ..record.text import NOTHING, factor
+from ..studies import (
+    AUTHORS_SMS,
+    AUTHORS_TARGET,
+    CLOCK,
+    DEVICE,
+    MAIN,
+    SLICE,
+    SLICES,
+    THEIR_CLOCK,
+    THEIR_SMS,
+    partial_rope,
+)
+from .table import Table, lines, ratio, small, speedup_cell
 
-SHAPES = [partial_rope(*shape, hdim) for hdim, shape in {128: LOG_SHAPES[512], **LOG_SHAPES}.items()]
 
-
-def shapes(e: Evidence) -> Table:
-    sms = int(e.gpu["sms"])
+def conditions(e: Evidence) -> Table:
+    """V7 over separate kernels by head dim: printed, by both clocks on their SMs and on the whole card, and full."""
+    asked = {name: e.under(name) for name in (THEIR_CLOCK, THEIR_SMS, CLOCK, DEVICE)}
     rows = []
-    for problem in SHAPES:
-        blocks = problem.heads * problem.seq_q
-        per_sm = (number(blocks / each, digits=1) for each in (AUTHORS_SMS, sms))
-        rows.append((str(problem.hdim), f"{problem.heads} × {problem.seq_q}", str(blocks), *per_sm))
-    here = f"per SM, {e.card.removeprefix('NVIDIA ')}"
-    header = ("head dim", "heads × tokens", "blocks", "per SM, theirs", here)
-    caption = (
-        f"Blocks: one per query and head, as in most kernels of the log. The last two columns divide them by the "
-        f"{AUTHORS_SMS} SMs of their card and the {sms} of this one."
-    )
-    source = computed("from the shapes and the SMs of each card")
-    return Table(header, rows, header[1:], caption, source=source, title="The documents' shapes, and their blocks")
+    for hdim in (128, 512, 2048):
+        problem = partial_rope(1, 4, 64, hdim)
+        gains = (of.speedup(V7, SEPARATE, problem=problem)[problem] for of in asked.values())
+        full = speedup_cell(e, V7, SEPARATE, partial_rope(8, 16, 64, hdim), "filled")
+        said = factor(printed(V7, hdim=(hdim,))[hdim].value)
+        rows.append((str(hdim), said, *(ratio(gain) if gain else NOTHING for gain in gains), full))
+    header = ("head dim", "printed", *(name.replace(", ", ",<br>") for name in asked), "128 heads")
+    caption = "Speedup of V7 over separate kernels, float32; above 1 V7 is faster. Small: 95 % intervals."
+    source = measured(e, "log", SLICES, "filled") + published_on("rope")
+    return Table(header, rows, header[1:], caption, id="v7", source=source, title="V7 over separate kernels")
+
+
+def slider(e: Evidence) -> str:
+    """HTML in which the script waves.js puts the slider of waves, with the authors' shape and card, and the measured
+    ratios by SMs and heads; nothing is seen without the script.
+    """
+    registers = [compiled(e, name, "registers", AUTHORS_TARGET) for name in (V7, SEPARATE)]
+    found: dict[str, float] = {}
+    slices = e.speedup(V7, SEPARATE, "slices_heads", f"device_warm@{SLICE}", problem=[
+        each for each in e.study("slices_heads").problems("rope") if each.hdim == MAIN.hdim
+    ])  # fmt: skip
+    whole = e.speedup(V7, SEPARATE, "waves", "device_warm", problem=[
+        each for each in e.study("waves").problems("rope") if each.hdim == MAIN.hdim
+    ])  # fmt: skip
+    for sms, gains in ((SLICE, slices), (int(e.gpu["sms"]), whole)):
+        found |= {f"{sms} {problem.heads}": round(gain.value, 2) for problem, gain in gains.items() if gain}
+    begins = {"sms": AUTHORS_SMS, "heads": MAIN.heads, "registers": registers, "measured": found}
+    return f"<div class='waves' data-begins='{escape(json.dumps(begins), quote=True)}'></div>"
 
 
 def by_card(e: Evidence) -> Table:

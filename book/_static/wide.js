@@ -18,3 +18,15 @@
   document.addEventListener("toggle", mark, true);
   mark();
 })();
+
+// What the theme leaves to be wished for: names that contain the words one sees, and a landmark around the title.
+for (const one of document.querySelectorAll("summary[aria-label], .search-button__button")) one.removeAttribute("aria-label");
+for (const one of document.querySelectorAll(".theme-switch-button")) {
+  one.removeAttribute("aria-label");
+  one.append(Object.assign(document.createElement("span"), { className: "visually-hidden", textContent: "Color mode" }));
+}
+for (const one of document.querySelectorAll(".citation-list, .citation-list [role]")) one.removeAttribute("role");
+for (const one of document.querySelectorAll(".sidebar-primary-item:has(.navbar-brand)")) {
+  one.setAttribute("role", "navigation");
+  one.setAttribute("aria-label", "Home");
+}

@@ -97,19 +97,18 @@ def test_two_swapped_times_change_what_asks_for_them_alone(e: Evidence, monkeypa
 
 
 EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
-    "decode-free", "language-alike",
+    "decode-free", "method-language",
 }  # fmt: skip
 OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counters, counts, searches, errors, targets
-    "question-bound", "question-bound-loaded", "question-cliff",
-    "question-counts", "rope-separate", "use-first", "use-overhead", "use-problems",
-    "v8-tiles", "v8-waits", "wave-releases", "wave-relocatable",
+    "answer-bound", "answer-stands", "answer-tflops", "answer-waits", "attention-bound-loaded", "attention-cliff",
+    "method-counts", "rope-separate", "use-first", "use-overhead", "use-problems", "wave-releases", "wave-relocatable",
 }  # fmt: skip
 
 STORY = {  # the same of the story
     "decode-error",
     "checks-barely", "checks-baseline", "checks-cost", "checks-log", "checks-nan", "checks-race", "checks-rotation",
     "checks-sharp", "checks-sure", "checks-test", "loads-once", "loads-sectors",
-    "loads-own", "front-checks", "front-sure", "front-verdicts", "wave-fit", "wave-theirs",
+    "loads-own", "front-checks", "front-sure", "front-verdicts", "setup-cards", "wave-fit", "wave-theirs",
 }  # fmt: skip
 
 

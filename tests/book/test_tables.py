@@ -1,9 +1,13 @@
 """Tables and figures show what was measured beside what was published, and say what is missing."""
 
+import re
 from pathlib import Path
 
 from analysis.evidence import Evidence
+from analysis.record.files import DATA, ROOT, read_rows
 from analysis.tables import versions
+from analysis.tables.surprises import surprises
+from analysis.tables.table import Table
 from kernels import VERSIONS
 from tests.evidence.made_up import TWO, add_run, folder
 
@@ -24,3 +28,15 @@ def test_what_could_not_run_says_why() -> None:
     for version, rows in refused.groupby("version"):
         told = {text for _, text, _ in versions.reasons(e, VERSIONS[version])[0]}
         assert set(rows["reason"]) <= told
+
+
+def test_surprises_name_files_that_reproduce_them() -> None:
+    rows = read_rows(DATA / "surprises.csv", "surprises")
+    assert len(surprises().rows) == len(rows) > 0
+    assert [path for row in rows for path in row["source"].split() if not (ROOT / path).exists()] == []
+
+
+def test_words_of_neighbouring_cells_stay_apart_for_a_search() -> None:
+    """A search index strips tags and puts nothing in their place."""
+    html = Table(("GPU", "SMs"), [("RTX 4090", "128"), ("A100<br>80 GB", "108")])._repr_html_()
+    assert {"4090", "128", "A100", "80"} <= set(re.sub(r"<[^<]+?>", "", html).split())

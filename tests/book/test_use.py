@@ -19,7 +19,7 @@ from analysis.record.text import NOTHING
 from analysis.tables import use
 from kernels import rope_attention
 
-PAGE = NOTEBOOKS / "use.ipynb"
+PAGE = NOTEBOOKS / "practice.ipynb"
 
 
 @pytest.fixture(scope="module")

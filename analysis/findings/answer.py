@@ -1,0 +1,207 @@
+"""The answer, what the counters say, and what of the write-up stands; beside them sentences of the reference pages."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from kernels import VERSIONS
+
+from ..claims import judge
+from ..claims.claim import WRITE_UP
+from ..claims.measures import BUSY, DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
+from ..claims.rule import IN_PROSE
+from ..evidence import Estimate, Estimates, Evidence, NotMeasured, said, stated
+from ..studies import MAIN, STALLS
+from . import Says, checks, exact, faster, finding, not_faster, numbers, of_values, slower, times
+
+SMALL, BOTH = (128, 512, 2048), (512, 2048)  # head dims with four heads of 64 tokens; those of all families
+DIMS = (512, 2048, 4096, 8192)
+V7, SEPARATE, ONLINE = "rope_v7", "rope_separate", "attention_online_fixed"
+SECTORS = {  # the card's counter, and the emulator's
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "global.read.sectors",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "global.write.sectors",
+}
+COMPARED = (  # a version, what it is compared with, and how it does in Python and in C++
+    ("rope_v7", SEPARATE, slower), ("rope_v1c", SEPARATE, slower), ("rope_v3", SEPARATE, slower),
+    ("sinusoidal_v5", FLOAT4, not_faster), ("sinusoidal_hybrid_v1", FLOAT4, faster),
+)  # fmt: skip
+
+
+BARRIER = "other warps at a barrier"
+WAITS = {  # the reasons for which a warp does not issue, under headings; a GPU may lack some
+    "nothing: it issues, or could": ("selected", "not_selected"),
+    "its last result, or a unit": ("wait", "dispatch_stall", "math_pipe_throttle"),
+    "its next instruction": ("no_instruction", "branch_resolving", "imc_miss"),
+    "shared memory, special functions": ("short_scoreboard", "mio_throttle"),
+    "global or local memory": ("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "membar"),
+    BARRIER: ("barrier",),
+    "something else": ("sleeping", "misc"),
+}
+
+
+@finding("answer-rules", """Whether an embedding depends on the values of Q and K does not decide. Both hybrids fuse Q
+alone. On the whole card the sinusoidal one is {sinusoidal:.1} as fast as separate kernels, and the RoPE one takes
+{rope:slower} longer. V8 fuses RoPE, of all dims if it must, and is then {v8:.1} as fast as separate kernels with its
+attention.""")
+def rules(e: Evidence) -> Says:
+    sinusoidal = e.speedup("sinusoidal_hybrid_v1", over=FLOAT4, hdim=BOTH)
+    rope = e.speedup(V7, over=SEPARATE, hdim=BOTH, rotary="partial")
+    v8 = e.speedup("rope_v8", over="rope_separate_v8", study="beyond", hdim=BOTH, heads=4, rotary="full")
+    return numbers(
+        sinusoidal=times(sinusoidal.at(MAIN.hdim)), rope=rope.at(MAIN.hdim), v8=times(v8.at(MAIN.hdim))
+    ), checks(faster(sinusoidal), slower(rope), faster(v8))
+
+
+def stalls(e: Evidence) -> pd.DataFrame:
+    """Shares of a warp's time by what it waits for, in every version's attention at the main head dim."""
+
+    def share(version: str, reasons: Iterable[str]) -> float:
+        return e.stalled(version, *reasons, hdim=MAIN.hdim)[MAIN.hdim].value
+
+    return pd.DataFrame(
+        {"version": version.id, "family": version.family, "wait": wait, "percent": 100 * share(version.id, reasons)}
+        for version in VERSIONS.values()
+        if version.of_log and not version.fast_math and share(version.id, STALLS) == 1
+        for wait, reasons in WAITS.items()
+    ).fillna(0.0)
+
+
+def longest_at_barrier(frame: pd.DataFrame) -> tuple[int, int]:
+    """The number of versions whose warps wait most at a barrier, and of all."""
+    most = frame.loc[frame.groupby("version")["percent"].idxmax(), "wait"]
+    return int((most == BARRIER).sum()), len(most)
+
+
+@finding("answer-waits", """In {most} of {all} versions a warp spends more of its time at a barrier, waiting for other
+warps, than on anything else.""")
+def waits(e: Evidence) -> Says:
+    if (frame := stalls(e)).empty:
+        raise NotMeasured("hardware counters were not read: `make counters`")
+    most, all = longest_at_barrier(frame)
+    return exact("counters", most=most, all=all), checks(10 * most > 9 * all)
+
+
+@finding("answer-bound", """The corrected online kernel keeps the busiest path of memory, that of L1 and shared memory,
+at {l1:.0} % of its peak. L2, DRAM and the FP32 units do less. At barriers its warps spend {barrier} of their time.""")
+def bound(e: Evidence) -> Says:
+    asked: dict[str, Any] = {"hdim": MAIN.hdim}
+    l1, l2, dram = (e.counter(ONLINE, unit, **asked) for unit in (L1, L2, DRAM))
+    barrier, fp32 = e.stalled(ONLINE, "barrier", **asked), fp32_percent(e, ONLINE, **asked)
+    return numbers(l1=l1, barrier=barrier.measured_in("%")), checks(
+        l1 < BUSY, l1 > l2, l1 > dram, l1 > fp32, barrier > 0.5
+    )
+
+
+@finding("attention-bound-loaded", """With as many heads as give an SM their load, the busiest unit of memory comes to
+{busiest:.0} % of its peak, just below what this book calls bound. The summary divides its rate by the peak of another
+card. Of the peak of the authors' card it is {own:.0} %.""")
+def bound_loaded(e: Evidence) -> Says:
+    busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
+    own, other = (100 * said("N235") / said(peak) for peak in ("N296", "N236"))
+    return numbers(busiest=busiest, own=own), checks(
+        busiest < BUSY, busiest > 0.9 * BUSY, own > 4 * said("N237"), other > 0.95 * said("N237"), other < said("N237")
+    )
+
+
+@finding("answer-tflops", """But it does not follow from the times in the same rows: it is {small:.0} too high at the
+two smaller head dims, and {large:.0} at the two larger.""")
+def tflops(e: Evidence) -> Says:
+    given = e.size("attention_online", "flops", hdim=DIMS) / stated(DIMS, "N301", "N303", "N305", "N307") / 1e9
+    off = stated(DIMS, "N302", "N304", "N306", "N308") / given
+    return numbers(small=times(off.at(2048)), large=times(off.at(8192))), checks(
+        off.at(*DIMS[:2]) > 3.9, off.at(*DIMS[:2]) < 4.1, off.at(*DIMS[2:]) > 15.9, off.at(*DIMS[2:]) < 16.1
+    )
+
+
+STANDS = {  # the claims of the write-up that are right, in words
+    "C-18": "by how much V7 wins", "C-20": "that Q, of the outer loop, can be fused", "C-08": "why RoPE V3 loses",
+    "C-10": "where cached frequencies help", "B-02": "why sinusoidal V1 is slow",
+    "B-24": "that sinusoidal fusion might not pay beside optimised kernels",
+}  # fmt: skip
+
+
+@finding("answer-stands", """The write-up makes {claims} of them, and {right} are right: """
+         + "; ".join(f"[{words}](claims.html#{id})" for id, words in STANDS.items())
+         + ". Of the others, {partly} hold in direction or in part.")
+def what_stands(e: Evidence) -> Says:
+    recorded = judge.recorded(e.record)
+    own = {c.id: IN_PROSE[recorded[c.id][0]["verdict"]] for c in judge.claims() if WRITE_UP in c.where}
+    right = {id for id, word in own.items() if word == "right"}
+    partly = sum(word in ("right direction", "right in part") for word in own.values())
+    return exact("verdicts", claims=len(own), right=len(right), partly=partly), checks(right == {*STANDS})
+
+
+@finding("answer-future", """The write-up's future work names three things. Decode has a chapter. Tables of sines in FP8
+gain nothing: read in float8 they are never clearly faster than in float32, on V8's core (INT8 we did not build). ALiBi,
+fused into that core, adds {alibi:slower} at most.""")
+def future(e: Evidence) -> Says:
+    def taken(version: str, family: str, table: str = "computed") -> dict[tuple[int, int, int], Estimate]:
+        asked = [p for p in e.study("embeddings").problems(family) if p.table == table]
+        found = e.time(version, "embeddings", problem=asked).known
+        return {(p.batch, p.heads, p.hdim): us for p, us in found.items()}
+
+    def over(slow: dict[Any, Estimate], fast: dict[Any, Estimate]) -> Estimates:
+        return Estimates({key: us / fast[key] for key, us in slow.items() if key in fast}, "×")
+
+    float8 = [over(taken(*asked, "float32"), taken(*asked, "float8"))
+              for asked in (("sinusoidal_v6", "sinusoidal"), ("learned_v1", "learned"))]  # fmt: skip
+    alibi = over(taken("attention_v8", "attention"), taken("alibi_v1", "alibi"))
+    if not alibi:
+        raise NotMeasured("embeddings are not measured: `make measure STUDY=embeddings`")
+    return numbers(alibi=alibi.slowest), checks(*map(of_values, map(not_faster, float8)), alibi > 0.9)
+
+
+@finding("attention-cliff", """The documents call the fall at head dim 8192 a cliff of the L2 cache. But their shapes
+leave {blocks} blocks there for {sms} SMs. From head dim 4096 to 8192 the corrected online kernel falls to {fall} of its
+rate. With equally many queries at both it falls to {held}. With warm caches DRAM is almost idle.""")
+def cliff(e: Evidence) -> Says:
+    def kept(study: str) -> Estimates:
+        rate, before = (e.tflops(ONLINE, study=study, hdim=hdim)[hdim] for hdim in (8192, 4096))
+        return Estimates({8192: rate / before}, "%")
+
+    fall, held, blocks = kept("log"), kept("controlled"), e.blocks(ONLINE, hdim=8192)
+    return numbers(fall=fall, held=held, blocks=blocks, **exact("gpu.json", sms=e.gpu["sms"])), checks(
+        fall < 0.25, held > 0.5, e.counter(ONLINE, DRAM, hdim=8192) < 10, blocks < e.gpu["sms"] / 2
+    )
+
+
+@finding("rope-which", """The write-up's times of fused RoPE are V1's, which loads tables; the text beside them
+describes V4, which caches frequencies. It prints {printed:.3} ms, as the log does for V1; for V4 the log has
+{fourth:.3} ms. Here too V1 takes {longer:.1} as long as V4.""")
+def which(e: Evidence) -> Says:
+    printed, first, fourth = said("N347"), said("N115"), said("N147")
+    longer = e.speedup("rope_v4", over="rope_v1c", hdim=2048, rotary="full")
+    near = stated(SMALL, "N341", "N344", "N347").within(0.05, stated(SMALL, "N109", "N112", "N115"))
+    return numbers(printed=printed, fourth=fourth, longer=times(longer)), checks(
+        near, first / fourth > 2, faster(longer)
+    )
+
+
+@finding("method-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the card's
+counters for {near} of {all} versions.""")
+def counts(e: Evidence) -> Says:
+    names = [name for family in ("attention", "sinusoidal", "rope") for name in e.study().versions(family)]
+    ratios = [
+        [e.counter(name, card, hdim=MAIN.hdim) / e.count(name, own, hdim=MAIN.hdim) for card, own in SECTORS.items()]
+        for name in names
+    ]
+    known = [[each.values_known[MAIN.hdim] for each in pair] for pair in ratios if all(pair)]
+    if not known:
+        raise NotMeasured("hardware counters were not read: `make counters`")
+    near = sum(all(abs(each - 1) < 0.1 for each in pair) for pair in known)
+    both = [each[MAIN.hdim] for pair in ratios for each in pair if each]
+    shown = {"near": near, "all": len(known)}
+    return numbers(**{name: Estimate.count(n, both) for name, n in shown.items()}), checks(near > 0.9 * len(known))
+
+
+@finding("method-language", """In C++ the same versions win and lose. The sinusoidal hybrid, for example,
+is {python:.1} as fast as separate kernels in Python and {cpp:.1} as fast in C++. The page of each version shows its
+control, and says why it differs where it does.""")
+def most_alike(e: Evidence) -> Says:
+    def gain(one: str, other: str, made: str = "") -> Estimates:
+        return e.speedup(made + one, over=made + other, study="control")
+
+    same = [compare(gain(one, other, made)) for made in ("", "control_") for one, other, compare in COMPARED]
+    python, cpp = (times(gain(*COMPARED[-1][:2], made).at(2048)) for made in ("", "control_"))
+    return numbers(python=python, cpp=cpp), checks(*same)

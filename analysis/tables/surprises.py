@@ -1,0 +1,30 @@
+"""Real behaviour that good guesses missed, with what reproduces it."""
+
+import re
+from html import escape
+
+from ..evidence import computed
+from ..record.files import DATA, read_rows
+from .table import Table, lines, small
+
+CODE = re.compile(r"`([^`]+)`")
+
+
+def surprises() -> Table:
+    """A row a surprise: the guess, what is so, and what it did to a result here."""
+    rows = [
+        (
+            _text(row["guess"]),
+            lines(_text(row["behaviour"]) + ".", small(escape(row["version"]))),
+            lines(_text(row["effect"]) + ".", *(small(f"<code>{path}</code>") for path in row["source"].split())),
+        )
+        for row in read_rows(DATA / "surprises.csv", "surprises")
+    ]
+    header = ("a good guess", "what is so", "what it did here, and what reproduces it")
+    source = computed("data/surprises.csv")
+    return Table(header, rows, id="surprises", source=source, title="Good guesses that were wrong")
+
+
+def _text(words: str) -> str:
+    """Words as HTML, what stands between backquotes as code."""
+    return CODE.sub(r"<code>\1</code>", escape(words))
