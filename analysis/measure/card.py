@@ -28,6 +28,12 @@ def shape_of(problem: Problem) -> Problem:
 class Card:
     """torch's current GPU. `let_go` frees the inputs and references that it keeps, for the process that is next."""
 
+    warm_up = staticmethod(machine.warm_up)
+    throttle = staticmethod(machine.throttle)
+    sm_mhz = staticmethod(machine.sm_mhz)
+    measure = staticmethod(measure)
+    synchronize = staticmethod(torch.cuda.synchronize)  # raises RuntimeError where it does not answer any more
+
     @property
     def target(self) -> str:
         return device_target()
@@ -39,19 +45,6 @@ class Card:
     def ceilings(self) -> dict[str, float]:
         machine.warm_up()
         return machine.ceilings()
-
-    def warm_up(self, seconds: float) -> None:
-        machine.warm_up(seconds)
-
-    def throttle(self) -> frozenset[str] | None:
-        return machine.throttle()
-
-    def sm_mhz(self) -> int | None:
-        return machine.sm_mhz()
-
-    def synchronize(self) -> None:
-        """Raises: RuntimeError where it does not answer any more."""
-        torch.cuda.synchronize()
 
     def free_gb(self) -> float:
         torch.cuda.empty_cache()
@@ -81,9 +74,6 @@ class Card:
         if not cold:
             return Program(plan, inputs)
         return Program(plan, inputs, cold_copies(plan, inputs, torch.cuda.get_device_properties(0).L2_cache_size))
-
-    def measure(self, program: Program, timer: str, iterations: int, probed: bool) -> list[float]:
-        return measure(program, timer, iterations, probed)
 
 
 @functools.lru_cache(maxsize=len(INPUTS))
