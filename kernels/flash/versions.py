@@ -205,6 +205,40 @@ def attention_prompt(problem: Problem, target: str) -> Plan:
 
 
 @register(
+    title="Split keys for prompts",
+    parent="rope_prompt",
+    baseline="rope_separate",
+    change="keys split over blocks, which rotate them on mma.sync; a launch behind combines the parts",
+    beyond=True,
+)
+def rope_prompt_split(problem: Problem, target: str) -> Plan:
+    """Plan float16 or bfloat16. Raises: Unsupported.
+
+    Change from rope_prompt: keys are split over blocks and combined as in rope_decode; on mma.sync a block rotates its
+    keys in shared memory, once for up to 64 rows of queries.
+    """
+    require(problem.family == "rope", "family", problem.family, "rope")
+    return prompt_plan(problem, target, split=True)
+
+
+@register(
+    title="Split keys for prompts",
+    parent="attention_prompt",
+    baseline="attention_online_fixed",
+    change="keys split over blocks; a launch behind combines the parts",
+    beyond=True,
+    variant_of="rope_prompt_split",
+)
+def attention_prompt_split(problem: Problem, target: str) -> Plan:
+    """Plan float16 or bfloat16. Raises: Unsupported.
+
+    Change from attention_prompt: keys are split over blocks and combined as in attention_decode.
+    """
+    require(problem.family == "attention", "family", problem.family, "attention")
+    return prompt_plan(problem, target, split=True)
+
+
+@register(
     title="Prompts in float32 on wgmma",
     parent="rope_prompt",
     baseline="rope_separate",
