@@ -319,7 +319,7 @@ def _studies() -> Iterator[Study]:
     yield Study("embeddings", "Every embedding on one core", warm, own)
     yield _split_keys()
     yield _half_prompts()
-    yield _beside_flash3("few", "Few queries that meet many keys", "decode", "prompt")
+    yield _beside_flash3("few", "Few queries that meet many keys", "decode", "prompt", "prompt_split")
     yield _beside_flash3("long", "Long prompts", "prompt")
     yield _prompts(everywhere)
     against = (*FUSIONS, "rope_chunk", "rope_decode", "rope_prompt32", *ONE_GRAPH)

@@ -31,11 +31,11 @@ def no_splits(b):
 
 
 @register_op(STATE)
-def add_splits(b, state, part, totals, first, row, rows, dim, hdim, splits):
-    """Add splits first, first + SHARES, ...: at most `IN_FLIGHT`, all loaded at once."""
+def add_splits(b, state, part, totals, first, row, rows, dim, hdim, splits, *, step):
+    """Add splits first, first + step, ...: at most `IN_FLIGHT`, all loaded at once."""
     parts = []
     for number in range(IN_FLIGHT):
-        split = first + SHARES * number
+        split = first + step * number
         part_row = b.zext(split, I64) * b.zext(rows, I64) + b.zext(row, I64)
         index = part_row * b.zext(hdim, I64) + b.zext(dim, I64)
 
@@ -68,7 +68,7 @@ def add_shares(b, state, shared, index):
 def combine_kernel(dtype: str, overlap: bool) -> Kernel:
     """A block takes a row and 64 dims. overlap: it starts early (programmatic dependent launch)."""
     element = DTYPES[dtype]
-    store = store_output(element)
+    store, add = store_output(element), add_splits(SHARES)
 
     def combine(part, totals, out, out_batch, out_head, out_row, heads, seq_q, hdim, rows, splits):
         shared = cuda.shared.array(0, float32, 16)
@@ -78,7 +78,7 @@ def combine_kernel(dtype: str, overlap: bool) -> Kernel:
         dim = 4 * (cint(cuda.blockIdx.y) * LANES + lane)
         state, split = no_splits(), share
         while split < splits and dim < hdim:
-            state = add_splits(state, part, totals, split, row, rows, dim, hdim, splits)
+            state = add(state, part, totals, split, row, rows, dim, hdim, splits)
             split += SHARES * IN_FLIGHT
         store_state(shared, PITCH * (share * LANES + lane), state)
         cuda.syncthreads()
@@ -94,21 +94,53 @@ def combine_kernel(dtype: str, overlap: bool) -> Kernel:
     return Kernel(combine, signature, LANES * SHARES)
 
 
+@functools.cache
+def combine_rows_kernel(dtype: str, overlap: bool) -> Kernel:
+    """As `combine_kernel`, where rows are many: a block takes `SHARES` rows, and a thread all splits of four dims."""
+    element = DTYPES[dtype]
+    store, add = store_output(element), add_splits(1)
+
+    def combine(part, totals, out, out_batch, out_head, out_row, heads, seq_q, hdim, rows, splits):
+        if overlap:
+            wait_for_launch()
+        lane, row = cint(cuda.threadIdx.x), cint(cuda.blockIdx.x) * SHARES + cint(cuda.threadIdx.y)
+        dim = 4 * (cint(cuda.blockIdx.y) * LANES + lane)
+        if row < rows and dim < hdim:
+            state, split = no_splits(), cint(0)
+            while split < splits:
+                state = add(state, part, totals, split, row, rows, dim, hdim, splits)
+                split += IN_FLIGHT
+            head = row // seq_q
+            batch = head // heads
+            offset = uint64(batch) * out_batch + uint64(head - batch * heads) * out_head
+            offset += uint64(row - head * seq_q) * out_row
+            store(advance(out, offset), dim, state)
+
+    combine.__name__ = combine.__qualname__ = f"combine_rows_{dtype}{'_pdl' * overlap}"
+    signature = (FLOATS, FLOATS, element.pointer, *(STRIDE,) * 3, *(CINT,) * 5)
+    return Kernel(combine, signature, LANES * SHARES)
+
+
 def shapes(rows: int, hdim: int, splits: int) -> dict[str, tuple[int, ...]]:
     """float32 shapes of the workspace between attention and `combine`; concurrent calls need memory of their own."""
     return {"part": (splits, rows, hdim), "totals": (splits, rows, 2)}
 
 
 def launch_combine(
-    dtype: str, q_shape: tuple[int, int, int, int], splits: int, strides: tuple[int | str, ...], overlap: bool = True
+    dtype: str,
+    q_shape: tuple[int, int, int, int],
+    splits: int,
+    strides: tuple[int | str, ...],
+    overlap: bool = True,
+    many: bool = False,
 ) -> Launch:
-    """`strides` are those of batch, head and row of the output, in elements."""
+    """`strides` are those of batch, head and row of the output, in elements; `many` rows take `combine_rows_kernel`."""
     batch, heads, seq_q, hdim = q_shape
     rows = batch * heads * seq_q
     return Launch(
-        combine_kernel(dtype, overlap),
-        grid=(rows, -(-hdim // (4 * LANES))),
+        combine_rows_kernel(dtype, overlap) if many else combine_kernel(dtype, overlap),
+        grid=(-(-rows // SHARES) if many else rows, -(-hdim // (4 * LANES))),
         block=(LANES, SHARES),
-        shared=SharedLayout(states=PITCH * LANES * SHARES),
+        shared=SharedLayout() if many else SharedLayout(states=PITCH * LANES * SHARES),
         args=(*NAMES[:3], *strides, heads, seq_q, hdim, rows, splits),
     )

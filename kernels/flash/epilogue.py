@@ -9,6 +9,7 @@ from numba import cuda, types, uint64
 from ..device.cint import cint
 from ..device.vector import advance
 from .schedule import DecodeShape, query_of
+from .shapes import PromptShape
 from .softmax import NO_KEY
 from .tiles import FLOAT, I64, f32, floats, register_op
 
@@ -110,7 +111,7 @@ def merge_warps(b, shared, row, dim, *, shape):
     return merged(b, no_keys(), parts).values
 
 
-def finish(shape: DecodeShape) -> Any:
+def finish(shape: DecodeShape | PromptShape) -> Any:
     """done(shared, tid, tensors, sizes, workspace, block, split): `block` is (batch, KV head, tile).
 
     All warps have stored accumulators, row maxima and row sums to shared memory; `done` begins with a block barrier.

@@ -17,7 +17,7 @@ class PromptShape(Shape):
     stages: tiles of keys, and of values, in shared memory. ahead: tiles in flight: all stages where none is used twice,
     else one less, or none. weigh: units of the weighted sum, "mma" or "fma". overlap: a launch starts before the one
     before it is complete, and waits for that itself (programmatic dependent launch, compute capability 9.0). A launch
-    before rotates the keys.
+    before rotates the keys; with `split` a block has a split of the keys, and rotates them itself.
     """
 
     dtype: str
@@ -30,16 +30,32 @@ class PromptShape(Shape):
     half_split: bool = False
     weigh: str = "mma"
     overlap: bool = True
+    split: bool = False
 
     @property
     def name(self) -> str:
-        pairs, flags = "_halves" * self.half_split, "_fma" * (self.weigh == "fma") + "_pdl" * self.overlap
+        flags = "_fma" * (self.weigh == "fma") + "_pdl" * self.overlap + "_split" * self.split
+        pairs = "_halves" * self.half_split
         size = f"d{self.hdim}_r{self.rows}x{self.key_warps}_s{self.stages}a{self.ahead}"
         return f"prompt_mma_{self.dtype}_{size}_{self.embedding}{pairs}{flags}"
 
     @property
     def row_warps(self) -> int:
         return self.rows // FRAGMENT_ROWS
+
+    @property
+    def in_block(self) -> bool:
+        """Whether blocks rotate their keys."""
+        return self.split
+
+    @property
+    def approx_angles(self) -> bool:
+        return self.split
+
+    @property
+    def warps(self) -> int:
+        """Partial results of a row."""
+        return self.key_warps
 
     @property
     def threads(self) -> int:
@@ -89,7 +105,7 @@ class PipelinedShape(Shape):
 
     tile_keys: int
     stages: int
-    parts, terms, sums_stay = 1, ((0, 0),), True
+    parts, terms, sums_stay, in_block = 1, ((0, 0),), True, False
 
     @property
     def kind(self) -> str:
@@ -122,7 +138,10 @@ class PipelinedShape(Shape):
 
 @dataclass(frozen=True)
 class WgmmaShape(PipelinedShape):
-    """A prompt in half precision on two warpgroups. A launch before rotates the keys; `embedding` is that of Q."""
+    """A prompt in half precision on two warpgroups. A launch before rotates the keys; `embedding` is that of Q.
+
+    split: a block has a split of the keys.
+    """
 
     dtype: str
     hdim: int
@@ -131,13 +150,14 @@ class WgmmaShape(PipelinedShape):
     embedding: str = "rates"
     half_split: bool = False
     overlap: bool = True
+    split: bool = False
 
     rows = 128
     threads = 256  # type: ignore[assignment]
 
     @property
     def name(self) -> str:
-        flags = "_halves" * self.half_split + "_pdl" * self.overlap
+        flags = "_halves" * self.half_split + "_pdl" * self.overlap + "_split" * self.split
         size = f"d{self.hdim}_k{self.tile_keys}_s{self.stages}"
         return f"prompt_wgmma_{self.dtype}_{size}_{self.embedding}{flags}"
 

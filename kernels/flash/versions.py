@@ -154,6 +154,28 @@ def attention_prompt(problem: Problem, target: str) -> Plan:
 
 
 @register(
+    title="Split keys for prompts", parent="rope_prompt", baseline="rope_separate", beyond=True,
+    change="keys split over blocks, which rotate them on mma.sync; a launch behind combines the parts",
+)  # fmt: skip
+def rope_prompt_split(problem: Problem, target: str) -> Plan:
+    """Plan float16 or bfloat16.
+
+    Parts are combined as in rope_decode. On mma.sync a block rotates its keys in shared memory, once for up to 64 rows of
+    queries.
+    """
+    return prompt_plan(problem, target, split=True)
+
+
+@register(
+    title="Split keys for prompts", parent="attention_prompt", baseline="attention_online_fixed", beyond=True,
+    variant_of="rope_prompt_split", change="keys split over blocks; a launch behind combines the parts",
+)  # fmt: skip
+def attention_prompt_split(problem: Problem, target: str) -> Plan:
+    """Plan float16 or bfloat16."""
+    return prompt_plan(problem, target, split=True)
+
+
+@register(
     title="Prompts in float32 on wgmma", parent="rope_prompt", baseline="rope_separate", beyond=True,
     change="two float16 parts of each float32, made and rotated by a launch before; three products on wgmma",
 )  # fmt: skip

@@ -182,11 +182,11 @@ def warm_up(
     whose `base`, and batch with ALiBi, are these.
 
     dtype: float32, float16 or bfloat16
-    seq_q: the numbers of queries a head. Up to 8 are decode, with any number of keys in any batch: one kernel for 1, 2,
-        4, .. rows (queries times heads / kv_heads) up to 16, and one that they share. More are a prompt:
+    seq_q: the numbers of queries a head. Up to 8 have any number of keys in any batch: one kernel for 1, 2, 4, .. rows
+        (queries times heads / kv_heads) up to 16, in half precision 64, and one that they share. More are a prompt:
         `range(9, 8193)` warms prompts up to 8192 queries.
     seq_k, batch: the numbers of keys and the batches of prompts; by default as many keys as queries, and 1. In half
-        precision prompts of all lengths have at most 4 kernels, in float32 about 12.
+        precision prompts of all lengths have at most 4 kernels, 9 with other numbers of keys; in float32 about 12.
     op: `rope_attention`, `attention` or `alibi_attention`
     rotary_dim, base, interleaved, causal: as in the calls
     tables, positions, lengths: whether the calls have `cos` and `sin`, `positions`, `lengths`

@@ -18,15 +18,18 @@ from kernels.version import Plan, Problem
 EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 PLANS = {
     "decode": decode_plan, "chunk": chunk_plan, "mma": prompt_plan, "wgmma": partial(prompt_plan, wgmma=True),
-    "parts": prompt32_plan,
+    "parts": prompt32_plan, "split": partial(prompt_plan, split=True, wgmma=False),
+    "split_wgmma": partial(prompt_plan, split=True, wgmma=True),
 }  # fmt: skip
+SPLIT = ("decode", "chunk", "split", "split_wgmma")  # whose keys are split
 USUAL: dict[str, dict[str, Any]] = {
     "decode": {"heads": 4, "kv_heads": 1, "seq_q": 1, "seq_k": 150, "hdim": 128, "rotary_dim": 128},
     "chunk": {"heads": 2, "kv_heads": 1, "seq_q": 12, "seq_k": 150, "hdim": 64, "rotary_dim": 64},
     "mma": {"heads": 2, "kv_heads": 1, "seq_q": 40, "seq_k": 70, "hdim": 64, "rotary_dim": 64, "dtype": "float16"},
+    "split": {"heads": 4, "kv_heads": 1, "seq_q": 9, "seq_k": 300, "hdim": 64, "rotary_dim": 64, "dtype": "float16"},
     "parts": {"heads": 2, "kv_heads": 1, "seq_q": 20, "seq_k": 70, "hdim": 64, "rotary_dim": 64},
 }
-USUAL["wgmma"] = USUAL["mma"]
+USUAL |= {"wgmma": USUAL["mma"], "split_wgmma": USUAL["split"]}
 Inputs = dict[str, torch.Tensor]
 
 
@@ -86,7 +89,7 @@ def assert_right(
     """Nothing found, and near float64; `how` are the options of `exact`, the others those of the plan."""
     how, inputs = how or {}, drawn(problem, capacity, sharp)
     options["half_split"] = not how.get("interleaved", True)
-    if kernel in ("decode", "chunk"):
+    if kernel in SPLIT:
         options = {"sms": 4} | options
     if capacity:
         options["capacity"] = capacity

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flash_plans import EPS, PLANS, allowed, assert_right, drawn, exact, output, problem_of
+from flash_plans import EPS, PLANS, SPLIT, allowed, assert_right, drawn, exact, output, problem_of
 
 from kernels.flash.call import request_of
 from kernels.flash.choose import chosen
@@ -77,7 +77,26 @@ VALUES: dict[str, list[tuple[Sizes, bool]]] = {  # and whether pairs are split i
         ({"hdim": 128, "rotary_dim": 0, "seq_q": 1, "heads": 5, "seq_k": 1}, False),
         ({"family": "alibi", "rotary_dim": 0, "heads": 4, "seq_q": 20, "causal": True}, False),
     ],
+    "split": [
+        ({"seq_q": 70, "seq_k": 600, "causal": True, "q_offset": 200}, True),
+        ({"hdim": 96, "rotary_dim": 96, "seq_k": 530, "causal": True}, True),  # splits without keys, uneven ones
+        ({"batch": 2, "heads": 6, "kv_heads": 3, "hdim": 128, "rotary_dim": 40, "seq_q": 7, "seq_k": 500}, True),
+        ({"heads": 1, "seq_q": 5, "seq_k": 290, "hdim": 256, "rotary_dim": 256, "causal": True, "q_offset": 285},
+         False),
+        ({"heads": 8, "seq_q": 5, "seq_k": 300, "hdim": 256, "rotary_dim": 128}, False),
+        ({"heads": 8, "seq_q": 5, "seq_k": 300, "hdim": 192, "rotary_dim": 192}, True),
+        ({"hdim": 16, "rotary_dim": 16, "seq_k": 1100}, False),
+        ({"rotary_dim": 0, "seq_q": 33, "seq_k": 700, "causal": True, "q_offset": 667}, False),
+        ({"family": "alibi", "rotary_dim": 0, "seq_q": 20, "causal": True}, False),
+        ({"heads": 1, "seq_q": 3, "seq_k": 20}, True),  # one split
+    ],
 }  # fmt: skip
+
+
+QUICK_SPLITS = (
+    ("split", 1, "bfloat16"), ("split", 3, "float16"), ("split", 9, "bfloat16"), ("split_wgmma", 1, "bfloat16"),
+    ("split_wgmma", 4, "float16"),
+)  # fmt: skip
 
 
 def values() -> Iterator[Any]:
@@ -94,6 +113,10 @@ def values() -> Iterator[Any]:
         for kernel, dtype in product(("mma", "wgmma"), ("float16", "bfloat16")):
             quick = (kernel, dtype, number) in (("mma", "float16", 0), ("wgmma", "bfloat16", 1))
             yield case(kernel, dtype, *each, quick)
+    for number, each in enumerate(VALUES["split"]):
+        for kernel, dtype in product(("split", "split_wgmma"), ("float16", "bfloat16")):
+            quick = (kernel, number, dtype) in QUICK_SPLITS
+            yield case(kernel, dtype, *each, quick)
 
 
 @pytest.mark.parametrize(("kernel", "sizes", "half_split"), [*values()])
@@ -107,6 +130,7 @@ def test_values(kernel: str, sizes: Sizes, half_split: bool) -> None:
         *(("decode", {"dtype": dtype, "heads": heads, "seq_q": 4, "causal": causal})
           for dtype in EPS for heads in (1, 4, 16) for causal in (True, False)),
         ("chunk", {"causal": True}),
+        ("split", {"dtype": "bfloat16", "heads": 4, "kv_heads": 2, "seq_q": 4, "causal": True}),
         pytest.param("mma", {"dtype": "bfloat16", "heads": 4, "kv_heads": 2, "seq_q": 4, "causal": True}, marks=DEEP),
     ],
     ids=str,
@@ -138,7 +162,8 @@ def test_a_cache_may_be_the_start_of_a_longer_one(dtype: str, heads: int) -> Non
           for dtype, heads in (("float32", 1), ("float16", 4))),
         ("chunk", {"rotary_dim": 32}),
         *(pytest.param(kernel, {"hdim": hdim, "rotary_dim": 48}, marks=DEEP) for kernel, hdim in
-          (("mma", 64), ("mma", 192), ("wgmma", 128), ("wgmma", 256), ("parts", 64))),
+          (("mma", 64), ("mma", 192), ("wgmma", 128), ("wgmma", 256), ("parts", 64), ("split", 64), ("split", 256),
+           ("split_wgmma", 128))),
     ],
     ids=str,
 )  # fmt: skip
@@ -154,7 +179,9 @@ def test_positions_and_tables(kernel: str, sizes: Sizes, tables: bool, half_spli
     [
         *(("decode", {"heads": heads, "seq_k": 300}) for heads in (1, 4, 8)),
         ("chunk", {"seq_k": 300}),
-        *(pytest.param(kernel, {"heads": 1, "seq_q": 20, "seq_k": 800}, marks=DEEP) for kernel in ("mma", "wgmma")),
+        ("split", {"seq_k": 800}),
+        *(pytest.param(kernel, {"heads": 1, "seq_q": 20, "seq_k": 800}, marks=DEEP)
+          for kernel in ("mma", "wgmma", "split_wgmma")),
     ],
     ids=str,
 )
@@ -171,6 +198,7 @@ LAST_KEYS: list[tuple[str, Sizes, bool]] = [  # and whether the sequence has a l
           ("bfloat16", 4, 64, True), ("float16", 8, 128, False))),
     ("chunk", {}, False), ("chunk", {"hdim": 128, "rotary_dim": 0, "heads": 4}, True), ("mma", {}, False),
     ("mma", {"hdim": 128}, True), ("wgmma", {}, False), ("parts", {}, False), ("parts", {"hdim": 256}, False),
+    ("split", {}, True), ("split_wgmma", {}, False),
 ]  # fmt: skip
 
 
@@ -179,7 +207,7 @@ def test_infinity_and_nan_in_the_last_value_reach_their_own_dims_alone(kernel: s
     """The last tile of keys is not whole, and NaN lies behind its last key."""
     problem = problem_of(kernel, **{"seq_k": 77} | sizes)
     inputs = drawn(problem, None if kernel == "parts" else 100)
-    last, options, how = problem.seq_k - 1, {"sms": 20} if kernel in ("decode", "chunk") else {}, {}
+    last, options, how = problem.seq_k - 1, {"sms": 20} if kernel in SPLIT else {}, {}
     if kernel != "parts":
         options["capacity"] = 100
     if own:
@@ -231,7 +259,7 @@ def test_an_infinity_stays_where_it_is() -> None:
 def test_bits_do_not_depend_on_the_order_in_which_warps_run(kernel: str) -> None:
     problem = problem_of(kernel)
     inputs = drawn(problem)
-    plan = PLANS[kernel](problem, **({"sms": 4} if kernel in ("decode", "chunk") else {}))
+    plan = PLANS[kernel](problem, **({"sms": 4} if kernel in SPLIT else {}))
     first, *others = (output(plan, inputs, seed=seed)[0] for seed in (0, 0, 1, 2))
     assert all(torch.equal(first, other) for other in others)
 
@@ -298,7 +326,10 @@ ORDERED = [  # buffers are used again, where there are more tiles than stages
      WAITS),  # as in Phase 7a
     pytest.param("mma", {**TILED, "seq_k": 428}, {"stages": 3, "ahead": 2, "key_warps": 2}, WAITS, marks=DEEP),
     pytest.param("mma", {**TILED, "seq_k": 300, "hdim": 128}, {"stages": 2, "ahead": 1}, WAITS, marks=DEEP),
+    ("split", {"heads": 1, "seq_q": 5, "seq_k": 560}, {"sms": 1, "rows": 16, "stages": 2, "ahead": 1}, WAITS),
+    pytest.param("split", {"heads": 1, "seq_q": 16, "seq_k": 1000}, {"sms": 1}, WAITS, marks=DEEP),
     pytest.param("wgmma", {"heads": 1, "seq_q": 70, "seq_k": 600, "rotary_dim": 0}, {}, PRODUCING, marks=DEEP),
+    pytest.param("split_wgmma", {"heads": 1, "seq_q": 70, "seq_k": 1100}, {"sms": 2}, PRODUCING, marks=DEEP),
     pytest.param("parts", {"heads": 1, "seq_q": 100, "seq_k": 600, "rotary_dim": 0}, {"groups": 2}, PRODUCING,
                  marks=DEEP),
 ]  # fmt: skip
@@ -389,7 +420,12 @@ def built() -> Iterator[Any]:
         halves = name not in ("none", "positions")
         prompt = prompt_plan.shape_of("float16", hdim, 4096, name, halves, "sm_90")
         yield pytest.param(prompt_kernel, prompt, marks=DEEP)
-        yield pytest.param(wgmma_kernel, prompt_plan.wgmma_shape("float16", hdim, name, halves), marks=DEEP)
+        wgmma = prompt_plan.wgmma_shape("float16", hdim, name, halves)
+        yield pytest.param(wgmma_kernel, wgmma, marks=DEEP)
+        yield pytest.param(wgmma_kernel, replace(wgmma, split=True), marks=DEEP)
+        for rows in (16, 32, 64):
+            split = prompt_plan.split_shape("float16", hdim, rows, name, halves, "sm_90")
+            yield pytest.param(prompt_kernel, split, marks=() if (hdim, name) == (128, "rates") else DEEP)
     prompts32 = *product((64, 96, 128), (1, 2)), (192, 1)
     for (hdim, groups), name in product(prompts32, ("none", "rates", "placed_tables")):
         for build in (split_kernel, prompt32_kernel):

@@ -42,6 +42,9 @@ class PromptCard(Card):
 
     def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
         name = self.names[handle]
+        if name.startswith("combine"):
+            assert self.launched[-1]["splits"] > 1
+            return 0
         kinds = self.kernels[name].parameters
         pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
         given: dict[str, Any] = {"kernel": name}
@@ -65,10 +68,13 @@ class PromptCard(Card):
     def attend(self, given: dict[str, Any]) -> None:
         parts, kv_heads, batch, moved = given["kernel"].split("_"), given["kv_heads"], given["grid"][2], {}
         tiles = -(-given["group"] * given["seq_q"] // given["tile_rows"])
-        assert sorted(given["grid"][:2]) == sorted((tiles, kv_heads)) and tiles == given["tiles"]
+        split = "split" in parts
+        assert sorted(given["grid"][:2]) == sorted((given["splits"], tiles * kv_heads) if split else (tiles, kv_heads))
+        assert tiles == given["tiles"]
         if parts[1] == "parts":
             self.require_parts(given, max(64, 1 << (int(parts[3][1:]) - 1).bit_length()))
-        rotates = parts[1] != "parts" and given["rotary_dim"] and "alibi" not in parts
+        in_front = parts[1] == "wgmma" or (parts[1] == "mma" and not split)
+        rotates = in_front and given["rotary_dim"] and "alibi" not in parts
         key = given["k"]
         if rotates:  # the keys of the launch before, which this card has not rotated
             before = self.rotated[-1]
@@ -82,7 +88,8 @@ class PromptCard(Card):
             of, address = self.maps[given["k_map"]]
             assert of.sizes == (hdim, seq_k, kv_heads, batch) and address == key
 
-        attend_as(given, batch, 256, **moved)
+        row_warps, key_warps = (int(each) for each in parts[4][1:].split("x")) if parts[1] == "mma" else (128, 1)
+        attend_as(given, batch, 2 * row_warps * key_warps, **moved)
 
     def require_parts(self, given: dict[str, Any], dims: int) -> None:
         """That both launches have the same arguments, the first fills all parts, and the maps are of them."""
@@ -126,15 +133,17 @@ def test_random_calls_reach_the_kernels_whole(prompts: PromptCard, monkeypatch, 
     assert all(("wgmma" in each["kernel"]) == (wgmma and not each["by_length"]) for each in prompts.launched)
 
 
-def test_the_rule_takes_wgmma_for_more_blocks_than_multiprocessors(prompts: PromptCard) -> None:
-    """The card has four: of 32 queries each, or whatever there are with 256 dims and many keys."""
-    for heads, seq_q, seq_k, hdim, name in (
-        (2, 64, 64, 64, "mma"), (2, 65, 65, 64, "wgmma"), (1, 16, 2000, 64, "mma"), (1, 16, 1100, 128, "wgmma"),
-        (1, 16, 1000, 128, "mma"), (1, 16, 600, 256, "wgmma"),
+def test_the_rule_takes_wgmma_for_more_blocks_than_multiprocessors_and_splits_many_keys(prompts: PromptCard) -> None:
+    """The card has four: tiles of 32 queries fill it, or splits of keys do."""
+    for heads, seq_q, seq_k, hdim, name, splits in (
+        (2, 64, 64, 64, "mma", 1), (2, 65, 65, 64, "wgmma", 1), (1, 16, 1100, 64, "mma", 5),
+        (1, 16, 200, 128, "mma", 4), (1, 300, 1100, 128, "wgmma", 1), (1, 128, 1100, 128, "wgmma", 3),
+        (1, 9, 1100, 256, "wgmma", 4),
     ):  # fmt: skip
         q, k = normal(1, heads, seq_q, hdim, dtype=torch.float16), normal(1, heads, seq_k, hdim, dtype=torch.float16)
         rope_attention(q, k, k, fallback=False)
-        assert prompts.launched[-1]["kernel"].split("_")[1] == name
+        given = prompts.launched[-1]
+        assert (given["kernel"].split("_")[1], given["splits"]) == (name, splits)
 
 
 def test_tensor_that_no_map_describes_goes_to_mma(prompts: PromptCard) -> None:

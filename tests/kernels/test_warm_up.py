@@ -37,7 +37,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 12), (torch.bfloat16, 4)])
 def test_a_model_has_few_kernels(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, most: int) -> None:
     monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: True)
-    assert 2 < warm_up(**LLAMA, dtype=dtype, seq_q=range(1, 9), target="sm_90") <= 4
+    assert 2 < warm_up(**LLAMA, dtype=dtype, seq_q=range(1, 9), target="sm_90") <= 5
     assert 2 < warm_up(**LLAMA, dtype=dtype, seq_q=PROMPTS, target="sm_90") <= most
 
 

@@ -36,7 +36,7 @@ def test_head_dim_that_one_rule_refuses_goes_to_the_next(capsys) -> None:
 def test_rule_that_takes_a_call_is_named_as_its_kernel() -> None:
     names = set()
     for dtype, seq_q, seq_k in (("float16", 1, 9), ("float16", 9, 9), ("float32", 9, 16384), ("float32", 999, 999),
-                                ("float32", 64, 64)):  # fmt: skip
+                                ("float32", 64, 64), ("float16", 9, 9999)):  # fmt: skip
         problem = Problem("rope", 1, 64, 8, seq_q, seq_k, 128, 128, dtype, q_offset=seq_k - seq_q)
         names.add(chosen(Call(problem).request("sm_90")).name)
     assert names == {rule.kernel for rule in TABLE}

@@ -69,10 +69,8 @@ class Prompt32(Prompt):
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         buffers = self.buffers(seq_k)
         args = (*args, *buffers)
-        blocks = buffers["scales"].shape[::-1]
-        attend = Launch(
-            prompt32_kernel(self.shape), self.grid, (self.shape.threads,), (*args, *self.maps(seq_k)), self.shape.layout
-        )
+        blocks, grid, maps = buffers["scales"].shape[::-1], self.grid(seq_k), self.maps(seq_k)
+        attend = Launch(prompt32_kernel(self.shape), grid, (self.shape.threads,), (*args, *maps), self.shape.layout)
         return Launch(split_kernel(self.shape), blocks, (SPLIT_THREADS,), args), attend
 
 

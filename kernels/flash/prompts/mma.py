@@ -2,6 +2,8 @@
 
 A block's warps share a tile of queries by rows and each tile of keys by keys. A tile: wait for its keys, scores, online
 softmax, wait for its values, weighted sum. The epilogue merges the partial results of warps that share keys.
+
+With `split` a block has a split of the keys, which it rotates itself, and `combine` adds up what the blocks leave.
 """
 
 import functools
@@ -17,13 +19,23 @@ from ...version import Kernel
 from ..args import types_of
 from ..atoms import tile as atoms
 from ..embed import begin
-from ..epilogue import store_statistics
+from ..epilogue import finish, store_statistics
 from ..loads import columns
 from ..mask import bounds_of, mask_tile
 from ..shapes import FRAGMENT_ROWS, PromptShape
 from ..softmax import NO_KEY, QUAD, lane_sum, softmax, update_row_max
-from ..tiles import constant, wait_for_launch
-from .phases import chunk_address, copy_rows, merge_keys, stage_queries, tile_of, wait_groups
+from ..tiles import constant, launch_dependents, wait_for_launch
+from .phases import (
+    chunk_address,
+    copy_rows,
+    gather_queries,
+    key_tiles,
+    merge_keys,
+    rotate_tile,
+    stage_queries,
+    tile_of,
+    wait_groups,
+)  # fmt: skip
 
 
 def copy_tile(shape: PromptShape) -> Any:
@@ -55,7 +67,9 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
     warp_keys = shape.warp_keys
     row_warps = shape.row_warps
     row_chunks = shape.row_chunks
-    block = tile_of(rows)
+    split = shape.split
+    block = tile_of(rows, split)
+    share = key_tiles(tile_keys)
     bounds = bounds_of(shape)
     # shared memory, in floats: Q, then stages of K, stages of V; the warps' outputs take the place of K
     q_smem = shape.layout["query"]
@@ -69,11 +83,15 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
     # loads
     prefetched = shape.ahead  # tiles in flight
     reuses_stages = prefetched < stages
-    keys_wait = shape.overlap and shape.rotates  # for the launch that rotates keys
-    all_wait = shape.overlap and not shape.rotates
+    rotates_keys = split and shape.rotates
+    halves_apart = shape.half_split  # other threads copied them
+    starts_next = split and shape.overlap
+    keys_wait = shape.overlap and shape.rotates and not split  # for the launch that rotates keys
+    all_wait = shape.overlap and not shape.rotates and not split
     copy = copy_tile(shape)
-    load_q, store_q = stage_queries(shape, q_smem, partial(chunk_address, rows=rows))
+    load_q, store_q = (gather_queries if split else stage_queries)(shape, q_smem, partial(chunk_address, rows=rows))
     load_rates = begin(shape, 1)
+    rotate_k = rotate_tile(shape)
     wait_first_keys = wait_groups(max(prefetched - 1, 0))  # where values were copied before the first keys
     wait_keys = wait_groups(2 * prefetched - 1 if prefetched else 1)
     wait_values = wait_groups(2 * prefetched)
@@ -96,18 +114,22 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
     zero = constant(2, 0.0)
     store_outputs = atoms.store_sums(shape)
     store_row_values = store_statistics(shape)
-    merge = merge_keys(shape)
+    merge = finish(shape) if split else merge_keys(shape)
 
     def kernel(tensors, sizes, rotation, workspace):
         # prologue: loads of Q, the first tiles of K and V
         shared = cuda.shared.array(0, float32, 1024)
         if all_wait:
             wait_for_launch()
+        if starts_next:
+            launch_dependents()
         tid = cint(cuda.threadIdx.x)
         lane, warp = tid & 31, tid >> 5
         row_warp, key_warp = warp % row_warps, warp // row_warps
         batch, head, tile, all_keys, end, first_query = block(sizes)
-        tiles = (end + tile_keys - 1) // tile_keys
+        first, tiles = cint(0), (end + tile_keys - 1) // tile_keys
+        if split:
+            first, tiles = share(sizes, all_keys, tiles)
         chunk, row = tid % row_chunks, tid // row_chunks
         # [seq_k, hdim] of the sequence and KV head, rows k_row and v_row elements apart
         k_gmem = advance(advance(tensors.k, uint64(batch) * tensors.k_batch), uint64(head) * tensors.k_head)
@@ -116,13 +138,13 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
         rates = load_rates(rotation, chunk)
         for i in range(prefetched):
             if not keys_wait:
-                copy(shared, k_stages + i * tile_floats, k_gmem, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
-            copy(shared, v_stages + i * tile_floats, v_gmem, tensors.v_row, cint(i), tiles, all_keys, row, chunk)
+                copy(shared, k_stages + i * tile_floats, k_gmem, tensors.k_row, first + i, tiles, all_keys, row, chunk)
+            copy(shared, v_stages + i * tile_floats, v_gmem, tensors.v_row, first + i, tiles, all_keys, row, chunk)
         store_q(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, q_rmem, rates)
         if keys_wait:
             wait_for_launch()
             for i in range(prefetched):
-                copy(shared, k_stages + i * tile_floats, k_gmem, tensors.k_row, cint(i), tiles, all_keys, row, chunk)
+                copy(shared, k_stages + i * tile_floats, k_gmem, tensors.k_row, first + i, tiles, all_keys, row, chunk)
         cuda.syncthreads()
         q_fragments = load_q_fragments(shared, q_smem, row_warp * FRAGMENT_ROWS, lane)
         lane_row = tile * rows + row_warp * FRAGMENT_ROWS + (lane >> 2)
@@ -130,7 +152,7 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
         acc_rmem, row_max, row_sum, scale = zero_acc(), lowest(), zero(), sizes.scale
         if alibi:  # the bias is one of scaled scores
             scale = float32(1.0)
-        stage, number = cint(0), cint(0)
+        stage, number = cint(0), first
         # main loop
         while number < tiles:
             k_smem, v_smem = k_stages + stage * tile_floats, v_stages + stage * tile_floats
@@ -143,6 +165,10 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
                 wait_first_keys()
             else:
                 wait_keys()
+            if rotates_keys:
+                if halves_apart:
+                    cuda.syncthreads()
+                rotate_k(shared, k_smem, rotation, batch, number * tile_keys, all_keys - 1, row, chunk)
             cuda.syncthreads()
             if reuses_stages and prefetched:
                 free = stage + prefetched
@@ -179,7 +205,10 @@ def prompt_kernel(shape: PromptShape) -> Kernel:
         if lane & 3 == 0:
             store_row_values(shared, row_max_smem + first_row, lane >> 2, row_max)
             store_row_values(shared, row_sum_smem + first_row, lane >> 2, row_sum)
-        merge(shared, tid, tensors, sizes, batch, head, tile)
+        if split:
+            merge(shared, tid, tensors, sizes, workspace, (batch, head, tile), cint(cuda.blockIdx.x))
+        else:
+            merge(shared, tid, tensors, sizes, batch, head, tile)
 
     kernel.__name__ = kernel.__qualname__ = shape.name
     return Kernel(kernel, types_of(shape.element), shape.threads, min_blocks=1)

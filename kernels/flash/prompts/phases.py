@@ -12,26 +12,30 @@ from numba import cuda, types, uint64
 
 from ...device.cint import cint
 from ...device.vector import advance
+from ..args import Sizes
 from ..decode.kernel import prologue
-from ..embed import cos_sins, pairs_of, rotate
+from ..embed import begin, cos_sins, pairs_of, rotate, rotate_row
 from ..epilogue import inverse, out_row
 from ..loads import columns, copy_async, load_rows
 from ..schedule import ROW_STEPS, query_of
 from ..shapes import SLAB_CHUNKS, SLAB_DIMS, SLAB_ROW, PipelinedShape, PromptShape, WgmmaShape
-from ..tiles import I64, VOID, f32, i32, register_op, zero_words
+from ..tiles import BYTES, I64, VOID, f32, i32, register_op, words, zero_words
 
 
-def tile_of(rows: int) -> Any:
+def tile_of(rows: int, split: bool = False) -> Any:
     """tile(sizes) -> (batch, KV head, tile of rows, keys, end of those that it sees, first query).
 
     The grid is (tiles, KV heads, batch): blocks that share keys run together. Causal, it is (KV heads, tiles, batch),
-    and tiles that see the most keys come first, where no tile has rows of two heads.
+    and tiles that see the most keys come first, where no tile has rows of two heads. With `split` it is that of
+    `schedule`: (splits, KV heads * tiles, batch).
     """
 
     @cuda.jit(device=True, forceinline=True)
     def tile(sizes):
         number, head, batch = cint(cuda.blockIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
-        if sizes.causal != 0:
+        if split:
+            number, head = head % sizes.tiles, head // sizes.tiles
+        elif sizes.causal != 0:
             y, head = head, number
             number = sizes.tiles - 1 - y
             if sizes.group > 1 and sizes.seq_q % rows == 0:
@@ -51,6 +55,25 @@ def tile_of(rows: int) -> Any:
         return batch, head, number, keys, max(end, 0), first_query
 
     return tile
+
+
+def key_tiles(tile_keys: int) -> Any:
+    """share(sizes, keys, tiles) -> (first, end) of a block's split of the tiles that its queries see.
+
+    A split without keys has the tile of zeros behind all keys.
+    """
+
+    @cuda.jit(device=True, forceinline=True)
+    def share(sizes, keys, tiles):
+        each = (tiles + sizes.splits - 1) // sizes.splits
+        first = cint(cuda.blockIdx.x) * each
+        end = min(first + each, tiles)
+        if first >= end:
+            first = (keys + tile_keys - 1) // tile_keys
+            end = first + 1
+        return first, end
+
+    return share
 
 
 def chunk_address(b: Any, base: Any, row: Any, chunk: Any, rows: int) -> Any:
@@ -151,12 +174,90 @@ def stage_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tu
     return load_first, stage
 
 
-def chunk_addresses(b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any) -> list[tuple[Any, int]]:
-    """(address, offset) of a thread's chunk in each of its rows of a tile; rows that differ by 8 share an address."""
+def gather_queries(shape: PromptShape | WgmmaShape, index: int, where: Any) -> tuple[Any, Any]:
+    """As `stage_queries`, for tiles with rows of any heads: a thread's rows of a part are loaded at once.
+
+    Where a block rotates its keys, the pieces of a half-split chunk stay where they lie.
+    """
+    # tile
+    rows, hdim, element, vector = shape.rows, shape.hdim, shape.element, shape.element.vector
+    chunks = shape.row_chunks
+    step = shape.threads // chunks
+    count = asked_words(shape) // 4
+    part_rows = step * count
+    more = rows > part_rows
+    # loads
+    words_of_piece = BYTES // 4 // (1 + shape.half_split)
+    columns_of = columns(shape, 1, 0, shape.half_split)
+    none = zero_words(4 * count)
+
+    def place(b: Any, row: Any, sizes: Any) -> tuple[Any, Any]:
+        """(head within the group, query) of a row; after the last come copies of it."""
+        given = Sizes(*sizes)
+        row = b.smaller(row, given.group * given.seq_q - 1)
+        head = b.udiv(row, given.seq_q)
+        return head, row - head * given.seq_q
+
+    @register_op(words(4 * count))
+    def load(b, pointer, row, sizes, head_pitch, row_pitch, columns):
+        loaded = []
+        for number in range(count):
+            head, query = place(b, row + step * number, sizes)
+            elements = b.zext(head, I64) * b.zext(head_pitch, I64) + b.zext(query, I64) * b.zext(row_pitch, I64)
+            for column in columns:
+                address = pointer + elements * element.size + b.zext(column, I64)
+                loaded += b.load_words("ld.global.nc", address, words_of_piece)
+        return loaded
+
+    @register_op(types.void)
+    def store(b, shared, words, state, rotation, sizes, batch, first_query, first_row, row, chunk, columns):
+        base, each = b.at_float(shared, index), words_of_piece if shape.in_block else 4
+        pieces = [(at >> 4, at & 15) for at in columns] if shape.in_block else [(chunk, i32(0))]
+        for number in range(count):
+            x, row_of = words[4 * number : 4 * number + 4], row + step * number
+            if shape.rotates:
+                _, query = place(b, first_row + row_of, sizes)
+                x = element.floats(b, x)
+                x = element.words(b, rotate_row(shape, b, x, state, rotation, batch, first_query + query, chunk))
+            for i, (of, at) in enumerate(pieces):
+                b.store_words("st.shared", where(b, base, row_of, of) + at, x[each * i : each * (i + 1)])
+
+    @cuda.jit(device=True, forceinline=True)
+    def load_part(tensors, sizes, rotation, batch, head, row, chunk):
+        q_gmem = advance(tensors.q, uint64(batch) * tensors.q_batch)
+        q_gmem = advance(q_gmem, uint64(head * sizes.group) * tensors.q_head)
+        return load(q_gmem, row, sizes, tensors.q_head, tensors.q_row, columns_of(chunk, rotation.rotary_dim))
+
+    @cuda.jit(device=True, forceinline=True)
+    def load_first(tid, tensors, sizes, rotation, batch, head, tile):
+        words, chunk = none(), tid % chunks
+        if chunk * vector < hdim:
+            words = load_part(tensors, sizes, rotation, batch, head, tile * rows + tid // chunks, chunk)
+        return words
+
+    @cuda.jit(device=True, forceinline=True)
+    def stage(shared, tid, tensors, sizes, rotation, batch, head, tile, first_query, words, state):
+        chunk, row, first_row = tid % chunks, tid // chunks, tile * rows
+        if chunk * vector < hdim:
+            here = columns_of(chunk, rotation.rotary_dim)
+            store(shared, words, state, rotation, sizes, batch, first_query, first_row, row, chunk, here)
+            row += part_rows
+            while more and row < rows:
+                words = load_part(tensors, sizes, rotation, batch, head, first_row + row, chunk)
+                store(shared, words, state, rotation, sizes, batch, first_query, first_row, row, chunk, here)
+                row += part_rows
+
+    return load_first, stage
+
+
+def chunk_addresses(
+    b: Any, shape: PromptShape, base: Any, row: Any, chunk: Any, count: int = ROW_STEPS
+) -> list[tuple[Any, int]]:
+    """(address, offset) of a thread's chunk in `count` rows of a tile; rows that differ by 8 share an address."""
     step = shape.row_step
     period = max(8 // step, 1)
     starts = [chunk_address(b, base, row + step * i, chunk, shape.tile_keys) for i in range(period)]
-    return [(starts[n % period], SLAB_ROW * step * (n - n % period)) for n in range(ROW_STEPS)]
+    return [(starts[n % period], SLAB_ROW * step * (n - n % period)) for n in range(count)]
 
 
 @register_op(types.void)
@@ -176,6 +277,42 @@ def copy_rows(b, shared, index, pointer, first, end, pitch, columns, row, chunk,
         used = b.select(inside, i32(16), i32(0))
         copy_async(b, target, offset, source + b.zext(columns[0], I64), used)
         source = source + further
+
+
+def rotate_tile(shape: PromptShape) -> Any:
+    """rotate(shared, index, rotation, batch, first, last, row, chunk): a thread's chunks of a tile of keys, in place.
+
+    They are those of rows first + row, and of every row_step-th; the pieces of a half-split chunk lie where they lay in
+    global memory. The tile begins at float `index`, and at key `first`; no position is read for keys after `last`.
+    """
+    vector, hdim, element, pairs = shape.element.vector, shape.hdim, shape.element, pairs_of(shape, 1)
+    columns_of, load_rates = columns(shape, 1, 0, shape.half_split), begin(shape, 1)
+    few = "tables" in shape.embedding or (shape.embedding == "positions" and hdim > 128)
+    count = 2 if few else ROW_STEPS  # rows at a time: more would spill
+    part_rows, tile_keys = count * shape.row_step, shape.tile_keys
+
+    @register_op(types.void)
+    def rotate_rows(b, shared, index, state, rotation, batch, first, last, row, chunk, columns):
+        base, each = b.at_float(shared, index), BYTES // 4 // len(columns)
+        pieces = [chunk_addresses(b, shape, base, row, at >> 4, count) for at in columns]
+        angles = cos_sins(shape, b, state, rotation, (batch, first + row, last, chunk, 1), shape.row_step)
+        for of_row in zip(*pieces):
+            places = [(start + (at & 15), offset) for (start, offset), at in zip(of_row, columns)]
+            x = [word for start, offset in places for word in b.load_words("ld.shared", start, each, offset)]
+            x = element.words(b, rotate(b, element.floats(b, x), next(angles), pairs))
+            for i, (start, offset) in enumerate(places):
+                b.store_words("st.shared", start, x[each * i : each * (i + 1)], offset)
+
+    @cuda.jit(device=True, forceinline=True)
+    def rotated(shared, index, rotation, batch, first, last, row, chunk):
+        if chunk * vector < hdim:
+            rates = load_rates(rotation, chunk)  # for each tile anew, as registers are full over the loop
+            here = columns_of(chunk, rotation.rotary_dim)
+            while row < tile_keys:
+                rotate_rows(shared, index, rates, rotation, batch, first, last, row, chunk, here)
+                row += part_rows
+
+    return rotated
 
 
 @register_op(types.void)

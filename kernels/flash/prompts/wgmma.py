@@ -3,6 +3,8 @@
 The producer, one thread, waits for that launch and copies tiles of keys and values by TMA; two warpgroups consume them.
 A tile: start its scores and the weighted sum of the tile before together, wait for the scores, and compute the online
 softmax.
+
+With `split` a block has a split of the keys, and `combine` adds up what the blocks leave.
 """
 
 import functools
@@ -14,7 +16,7 @@ from ...constants import INTS
 from ...device.cint import cint
 from ...device.wgmma import fence_products
 from ...version import Kernel
-from ..args import types_of
+from ..args import Workspace, types_of
 from ..atoms import wgmma as atoms
 from ..atoms.tile import rescale as rescale_rows
 from ..embed import begin, state_size
@@ -22,8 +24,8 @@ from ..epilogue import inverse
 from ..mask import bounds_of, mask_tile
 from ..shapes import SLAB_ROW, WgmmaShape
 from ..softmax import NO_KEY, QUAD, lane_sum, softmax, update_row_max
-from ..tiles import I64, constant, i32, register_op, wait_for_launch, zero_words
-from .phases import asked_words, chunk_address, rows_written, stage_queries, tile_of
+from ..tiles import I64, constant, i32, launch_dependents, register_op, wait_for_launch, zero_words
+from .phases import asked_words, chunk_address, gather_queries, key_tiles, rows_written, stage_queries, tile_of
 from .pipeline import REGISTERS, begin_barriers, next_stage, pipeline_of, producer, release
 
 THREADS = 384
@@ -63,6 +65,34 @@ def store_row(b, pointer, valid, member, acc, row_sum, *, shape, half):
             b.store_words("st.global", address, words, 16 * first)
 
 
+@register_op(types.void)
+def store_parts(b, workspace, row, valid, member, acc, row_max, row_sum, *, shape):
+    """Store rows g and g + 8 of fragments, from row `row` of the workspace on, for `combine`."""
+    part, totals = Workspace(*workspace)
+    values, statistics = b.as_words(acc), [b.as_words(each) for each in (row_max, row_sum)]
+    for half in range(2):
+        of = b.zext(row + 8 * half, I64)
+        address = part + ((of * shape.hdim + b.zext(member << 1, I64)) << 2)
+        with b.if_then(valid[half]):
+            for tile in range(shape.hdim // 8):
+                b.store_words("st.global", address, values[4 * tile + 2 * half :][:2], 32 * tile)
+            with b.if_then(member == 0):
+                b.store_words("st.global", totals + (of << 3), [each[half] for each in statistics])
+
+
+def parts_written(shape: WgmmaShape) -> Any:
+    """write(sizes, workspace, batch, head, row, lane, acc, row_max, row_sum), for `combine`: rows `row` and row + 8."""
+    store = store_parts(shape)
+
+    @cuda.jit(device=True, forceinline=True)
+    def write(sizes, workspace, batch, head, row, lane, acc, row_max, row_sum):
+        rows, split = sizes.group * sizes.seq_q, cint(cuda.blockIdx.x)
+        first = ((split * cint(cuda.gridDim.z) + batch) * sizes.kv_heads + head) * rows
+        store(workspace, first + row, (row < rows, row + 8 < rows), lane & 3, acc, row_max, row_sum)
+
+    return write
+
+
 @functools.cache
 def wgmma_kernel(shape: WgmmaShape) -> Kernel:
     """The kernel of a shape, with the grid of `phases.tile_of`. Its last arguments are tensor maps of keys and values.
@@ -74,17 +104,20 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
     rows = shape.rows
     tile_keys = shape.tile_keys
     row_chunks = shape.row_chunks
-    block = tile_of(shape.rows)
+    split = shape.split
+    block = tile_of(shape.rows, split)
+    share = key_tiles(tile_keys)
     bounds = bounds_of(shape)
     # loads
     init_barriers = begin_barriers(shape, 8, 256)
     fill_stage = producer(shape)
     following = next_stage(shape)
-    load_q, store_q = stage_queries(shape, at.query, query_address(shape))
+    load_q, store_q = (gather_queries if split else stage_queries)(shape, at.query, query_address(shape))
     load_rates = begin(shape, 1)
     wait, arrive, open_map = atoms.wait_barrier, atoms.arrive, atoms.open_map
     producer_waits = shape.overlap and shape.rotates  # for the launch that rotates keys
     all_wait = shape.overlap and not shape.rotates
+    starts_next = split and shape.overlap
     fewer_registers = atoms.set_registers("dec", REGISTERS[0])
     more_registers = atoms.set_registers("inc", REGISTERS[1])
     # products: fragments of a lane, float32[lane_scores] and float32[lane_outputs] for its rows g and g + 8
@@ -112,23 +145,28 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
     no_words = zero_words(asked_words(shape))
     no_rates = constant(state_size(shape, 1), 0.0)
     write = rows_written(shape, store_row)
+    write_parts = parts_written(shape)
 
     def kernel(tensors, sizes, rotation, workspace, k_map, v_map):
         # prologue
         shared = cuda.shared.array(0, float32, 1024)
         tid = cint(cuda.threadIdx.x)
         batch, head, tile, all_keys, end, first_query = block(sizes)
-        tiles = (end + tile_keys - 1) // tile_keys
+        first, tiles = cint(0), (end + tile_keys - 1) // tile_keys
+        if split:
+            first, tiles = share(sizes, all_keys, tiles)
         if tid == 0:
             init_barriers(shared)
         q_rmem, rates = no_words(), no_rates()
         if all_wait:
             wait_for_launch()
+        if starts_next:
+            launch_dependents()
         if tid >= 128:
             q_rmem = load_q(tid - 128, tensors, sizes, rotation, batch, head, tile)
             rates = load_rates(rotation, (tid - 128) % row_chunks)
         cuda.syncthreads()
-        stage, parity, number = cint(0), cint(0), cint(0)
+        stage, parity, number = cint(0), cint(0), first
         if tid < 128:
             # producer
             fewer_registers()
@@ -159,11 +197,11 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
             wait(shared, at.keys_full, 0)
             scores = wait_first_scores(start_qk(shared, q_smem, at.keys))
             release(shared, at.keys_empty, lane)
-            scores = mask(by_rows(scores), cint(0), lane, seen, sizes.scale)
+            scores = mask(by_rows(scores), first * tile_keys, lane, seen, sizes.scale)
             row_max = new_max(scores, lowest(), scale)
             p, row_sum, rescale = weigh(scores, row_max, row_max, zero(), scale)
             p_rmem = pack_p(p)
-            number = cint(1)
+            number += 1
             # main loop: scores of a tile, the weighted sum of the tile before
             while number < tiles:
                 after, parity_after = following(stage, parity)
@@ -188,7 +226,10 @@ def wgmma_kernel(shape: WgmmaShape) -> Kernel:
             acc_rmem = start_pv(shared, p_rmem, acc_rmem, at.values + stage * at.tile)
             row_sum = sum_over_quad(row_sum)
             acc_rmem = wait_outputs(acc_rmem)
-            write(tensors, sizes, batch, head, row, lane, acc_rmem, row_sum)
+            if split:
+                write_parts(sizes, workspace, batch, head, row, lane, acc_rmem, row_max, row_sum)
+            else:
+                write(tensors, sizes, batch, head, row, lane, acc_rmem, row_sum)
 
     kernel.__name__ = kernel.__qualname__ = shape.name
     signature = (*types_of(shape.element), INTS, INTS)
