@@ -22,6 +22,7 @@ BESIDE = {  # of what the op runs: the studies that timed it, what is told besid
     FULL: (("map", "beyond"), {HYBRID: WORDS[HYBRID], SEPARATE: WORDS[SEPARATE]}, "full fusion"),
     HYBRID: (("map", "beyond"), {FULL: WORDS[FULL], SEPARATE: WORDS[SEPARATE]}, "which rotates K in a launch in front"),
     "rope_decode": (("split_keys",), ONE_GRAPH, "each key is read and rotated once for all heads that share it"),
+    "rope_wide_decode": (("wide_decode",), {FULL: FULL, **ONE_GRAPH}, "which spreads a head dim over warps and blocks"),
     "rope_prompt32": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "not fused: a launch in front rotates Q and K"),
     "rope_chunk": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "which splits the keys of a chunk of a prompt"),
     "rope_prompt": (

@@ -22,6 +22,7 @@ from .cluster.table import add_rows
 from .decode.plan import decode_plan
 from .prompts.float32_plan import prompt32_plan
 from .prompts.plan import prompt_plan
+from .wide.plan import wide_plan
 
 
 @register(
@@ -168,6 +169,39 @@ def attention_decode(problem: Problem, target: str) -> Plan:
     """
     require(problem.family == "attention", "family", problem.family, "attention")
     return decode_plan(problem, target)
+
+
+@register(
+    title="Wide heads in decode",
+    parent="rope_decode",
+    baseline="rope_separate",
+    change="a head dim spread over the warps of a block, or over a cluster; parts of scores are added in shared memory",
+    beyond=True,
+)
+def rope_wide_decode(problem: Problem, target: str) -> Plan:
+    """Plan up to 8 queries a head in float32, with up to 16,384 dims, on compute capability 9.0. Raises: Unsupported.
+
+    Change from rope_decode: all warps of a block, or of a cluster, take the same keys, each warp its own dims.
+    """
+    require(problem.family == "rope", "family", problem.family, "rope")
+    return wide_plan(problem, target)
+
+
+@register(
+    title="Wide heads in decode",
+    parent="attention_decode",
+    baseline="attention_online_fixed",
+    change="a head dim spread over the warps of a block, or over a cluster; parts of scores are added in shared memory",
+    beyond=True,
+    variant_of="rope_wide_decode",
+)
+def attention_wide_decode(problem: Problem, target: str) -> Plan:
+    """Plan up to 8 queries a head in float32, with up to 16,384 dims, on compute capability 9.0. Raises: Unsupported.
+
+    Change from attention_decode: all warps of a block, or of a cluster, take the same keys, each warp its own dims.
+    """
+    require(problem.family == "attention", "family", problem.family, "attention")
+    return wide_plan(problem, target)
 
 
 @register(
