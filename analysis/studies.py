@@ -248,6 +248,16 @@ def _half_prompts() -> Study:
     return Study("half_prompts", "Prompts in half precision: Phase 7, and what else there is", ("device_warm",), parts)
 
 
+WIDE = _listed("wide_decode")
+
+
+def _wide_decode() -> Study:
+    """Up to 8 queries a head at the documents' own head dims, with RoPE and without."""
+    rope = ("rope_wide_decode", "rope_v8", *ONE_GRAPH), WIDE
+    plain = ("attention_wide_decode", "attention_v8", "torch_sdpa"), tuple(map(unrotated, WIDE[:3]))
+    return Study("wide_decode", "Decode at head dims of 512 to 16384 in float32", ("device_warm",), (rope, plain))
+
+
 CHUNKS = _listed("chunks")
 MODEL_PROMPTS = _listed("model_prompts")
 
@@ -318,11 +328,12 @@ def _studies() -> Iterator[Study]:
     own: Any = ((*EMBEDDINGS, *EMBEDDING_PEERS), embedded), (("torch_sinusoidal_compiled_sdpa",), computed)
     yield Study("embeddings", "Every embedding on one core", warm, own)
     yield _split_keys()
+    yield _wide_decode()
     yield _half_prompts()
     yield _beside_flash3("few", "Few queries that meet many keys", "decode", "prompt", "prompt_split")
     yield _beside_flash3("long", "Long prompts", "prompt")
     yield _prompts(everywhere)
-    against = (*FUSIONS, "rope_chunk", "rope_decode", "rope_prompt32", *ONE_GRAPH)
+    against = (*FUSIONS, "rope_chunk", "rope_decode", "rope_wide_decode", "rope_prompt32", *ONE_GRAPH)
     yield Study("heldout", "V8 on problems drawn at random", warm, ((against, tuple(_held_out())),))
     few_products = tuple(problem for problem in MAP if problem.flops <= 4 * NAIVE_LIMIT)
     yield Study("map", "When to fuse, on one core", warm, ((FUSIONS, MAP), ((NAIVE,), few_products)))

@@ -116,7 +116,7 @@ def rule(e: Evidence) -> Says:
 we timed, and beyond that mostly not. At a few shapes with more queries it still fused. There, rotating first
 with the same attention was never faster.""")
 def choice(e: Evidence) -> Says:
-    fused = {FULL, RAW, "rope_chunk"}
+    fused = {FULL, RAW, "rope_chunk", "rope_wide_decode"}
     alike = dict(compared(e, bool))
     few, many = ([problem for problem in {**alike, **beside_op(e)} if (problem.seq_q > FEW_QUERIES) is long]
                  for long in (False, True))  # fmt: skip

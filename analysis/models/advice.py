@@ -28,6 +28,7 @@ BESIDE = {  # of what the op runs: the studies that timed it, what is told besid
         "each key is read and rotated once for all heads that share it",
     ),
     "rope_prompt_split": (("few",), FLASH3_ROPE, "which splits the keys, and rotates them once for all rows of a tile"),
+    "rope_wide_decode": (("wide_decode",), {FULL: FULL, **ONE_GRAPH}, "which spreads a head dim over warps and blocks"),
     "rope_prompt32": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "not fused: a launch in front rotates Q and K"),
     "rope_chunk": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "which splits the keys of a chunk of a prompt"),
     "rope_prompt": (

@@ -61,6 +61,12 @@ DECODE_SHAPES: list[dict[str, Any]] = [
     {"heads": 5, "kv_heads": 1, "seq_q": 1, "seq_k": 65, "hdim": 64},
     {"heads": 3, "seq_q": 8, "seq_k": 65, "hdim": 192, "q_offset": 60, "causal": True},
 ]
+WIDE_SHAPES: list[dict[str, Any]] = [  # of a block, and of clusters
+    {"heads": 2, "seq_q": 1, "seq_k": 65, "hdim": 520},
+    {"batch": 2, "heads": 4, "kv_heads": 2, "seq_q": 5, "seq_k": 40, "hdim": 1024, "causal": True},
+    {"heads": 3, "seq_q": 3, "seq_k": 20, "hdim": 4096, "q_offset": 15, "causal": True},
+    {"seq_q": 8, "seq_k": 9, "hdim": 16384},
+]
 # Of prompts: heads that share keys and tiles of rows; keys from the middle on; two tiles, or wgmma.
 PROMPT_SHAPES: list[dict[str, Any]] = [
     {"heads": 2, "seq_q": 33, "hdim": 64},
@@ -102,7 +108,8 @@ def _beyond(version: Version) -> list[Problem]:
     tables = cycle(TABLES_OF.get(version.family, ("computed",)))
     parts = cycle((1, 2, 2))
     prompt = "_prompt" in version.id
-    shapes = DECODE_SHAPES if version.id.endswith(("_decode", "_chunk")) else PROMPT_SHAPES if prompt else BEYOND_SHAPES
+    decodes = WIDE_SHAPES if "_wide_" in version.id else DECODE_SHAPES
+    shapes = decodes if version.id.endswith(("_decode", "_chunk")) else PROMPT_SHAPES if prompt else BEYOND_SHAPES
     return [
         Problem(
             version.family,

@@ -108,6 +108,7 @@ class DecodeShape(Shape):
     overlap: bool = False
 
     even_splits = True
+    cluster = 1  # blocks that share a split
 
     @property
     def name(self) -> str:
@@ -210,11 +211,11 @@ class Atoms(NamedTuple):
 
 def block_of(shape: DecodeShape) -> Any:
     """block(sizes) -> (batch, KV head, tile, first key, end, first query)."""
-    batch_keys = shape.batch
+    batch_keys, cluster = shape.batch, shape.cluster
 
     @cuda.jit(device=True, forceinline=True)
     def block(sizes):
-        split, y, batch = cint(cuda.blockIdx.x), cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
+        split, y, batch = cint(cuda.blockIdx.x) // cluster, cint(cuda.blockIdx.y), cint(cuda.blockIdx.z)
         head, tile = y, cint(0)
         if sizes.tiles > 1:
             head = y // sizes.tiles

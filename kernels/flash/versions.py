@@ -20,6 +20,7 @@ from .cluster.table import add_rows
 from .decode.plan import decode_plan
 from .prompts.float32_plan import prompt32_plan
 from .prompts.plan import prompt_plan
+from .wide.plan import wide_plan
 
 
 @register(
@@ -133,6 +134,28 @@ def attention_decode(problem: Problem, target: str) -> Plan:
 
 
 @register(
+    title="Wide heads in decode", parent="rope_decode", baseline="rope_separate", beyond=True,
+    change="a head dim spread over the warps of a block, or over a cluster; parts of scores are added in shared memory",
+)  # fmt: skip
+def rope_wide_decode(problem: Problem, target: str) -> Plan:
+    """Plan up to 8 queries a head in float32, with up to 16,384 dims, on compute capability 9.0.
+
+    All warps of a block, or of a cluster, take the same keys, each warp its own dims.
+    """
+    return wide_plan(problem, target)
+
+
+@register(
+    title="Wide heads in decode", parent="attention_decode", baseline="attention_online_fixed", beyond=True,
+    variant_of="rope_wide_decode",
+    change="a head dim spread over the warps of a block, or over a cluster; parts of scores are added in shared memory",
+)  # fmt: skip
+def attention_wide_decode(problem: Problem, target: str) -> Plan:
+    """Plan up to 8 queries a head in float32, with up to 16,384 dims, on compute capability 9.0."""
+    return wide_plan(problem, target)
+
+
+@register(
     title="Prompts in half precision", parent="rope_v8", baseline="rope_separate", beyond=True,
     change="half precision on mma.sync or wgmma; keys rotated by a launch before, which the second overlaps",
 )  # fmt: skip
@@ -160,8 +183,8 @@ def attention_prompt(problem: Problem, target: str) -> Plan:
 def rope_prompt_split(problem: Problem, target: str) -> Plan:
     """Plan float16 or bfloat16.
 
-    Parts are combined as in rope_decode. On mma.sync a block rotates its keys in shared memory, once for up to 64 rows of
-    queries.
+    Parts are combined as in rope_decode. On mma.sync a block rotates its keys in shared memory, once for up to 64 rows
+    of queries.
     """
     return prompt_plan(problem, target, split=True)
 

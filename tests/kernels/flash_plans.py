@@ -12,6 +12,7 @@ from kernels.flash.chunks.plan import chunk_plan
 from kernels.flash.decode.plan import decode_plan
 from kernels.flash.prompts.float32_plan import prompt32_plan
 from kernels.flash.prompts.plan import prompt_plan
+from kernels.flash.wide.plan import wide_plan
 from kernels.runtime.emulator import run
 from kernels.version import Plan, Problem
 
@@ -19,15 +20,17 @@ EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 PLANS = {
     "decode": decode_plan, "chunk": chunk_plan, "mma": prompt_plan, "wgmma": partial(prompt_plan, wgmma=True),
     "parts": prompt32_plan, "split": partial(prompt_plan, split=True, wgmma=False),
-    "split_wgmma": partial(prompt_plan, split=True, wgmma=True),
+    "split_wgmma": partial(prompt_plan, split=True, wgmma=True), "wide": wide_plan,
 }  # fmt: skip
-SPLIT = ("decode", "chunk", "split", "split_wgmma")  # whose keys are split
+FLOAT32_DECODE = ("decode", "wide")
+SPLIT = (*FLOAT32_DECODE, "chunk", "split", "split_wgmma")  # kernels that split keys
 USUAL: dict[str, dict[str, Any]] = {
     "decode": {"heads": 4, "kv_heads": 1, "seq_q": 1, "seq_k": 150, "hdim": 128, "rotary_dim": 128},
     "chunk": {"heads": 2, "kv_heads": 1, "seq_q": 12, "seq_k": 150, "hdim": 64, "rotary_dim": 64},
     "mma": {"heads": 2, "kv_heads": 1, "seq_q": 40, "seq_k": 70, "hdim": 64, "rotary_dim": 64, "dtype": "float16"},
     "split": {"heads": 4, "kv_heads": 1, "seq_q": 9, "seq_k": 300, "hdim": 64, "rotary_dim": 64, "dtype": "float16"},
     "parts": {"heads": 2, "kv_heads": 1, "seq_q": 20, "seq_k": 70, "hdim": 64, "rotary_dim": 64},
+    "wide": {"heads": 1, "kv_heads": 1, "seq_q": 1, "seq_k": 50, "hdim": 1024, "rotary_dim": 1024},
 }
 USUAL |= {"wgmma": USUAL["mma"], "split_wgmma": USUAL["split"]}
 Inputs = dict[str, torch.Tensor]
@@ -96,6 +99,6 @@ def assert_right(
     made, findings = output(PLANS[kernel](problem, **options), inputs, seed=seed)
     right = exact(problem, inputs, **how)
     # in float32 a score as large as 4 times `sharp` is off by its own rounding; three products of TF32 are by 4
-    slack = (4 * (sharp or 1.0) if sharp or kernel != "decode" else 1) if problem.dtype == "float32" else 1
+    slack = (4 * (sharp or 1.0) if sharp or kernel not in FLOAT32_DECODE else 1) if problem.dtype == "float32" else 1
     assert not findings
     assert float((made - right).abs().max()) <= slack * allowed(problem, inputs, right, **how)

@@ -73,6 +73,7 @@ COMPILER, BEGUN, OWN_PART = 1, 1, 1
 IDLE = {
     "attention_atomics": 0,
     "rope_decode": 0,
+    "rope_wide_decode": 0,
     "rope_chunk": 0,
     "attention_atomics_float4": 0,
     "attention_baseline": NONE_FOLLOWS,
@@ -118,6 +119,7 @@ TILES = {
     "rope_v8_mma": Problem("rope", seq_q=5, seq_k=130, hdim=64, rotary_dim=32),
     "rope_v8_portable": Problem("rope", seq_q=5, seq_k=520, hdim=64, rotary_dim=32),
     "rope_decode": Problem("rope", seq_q=2, seq_k=130, hdim=64, rotary_dim=32),
+    "rope_wide_decode": Problem("rope", seq_q=2, seq_k=130, hdim=1024, rotary_dim=32),
 }
 # A version with another limit, built otherwise, in C++ or on the same core has the barriers of what it is made of.
 PROMPTS = ("rope_prompt", "rope_prompt32", *(f"fp16_phase7{step}" for step in "abcd"))  # see test_prompt, test_prompt32

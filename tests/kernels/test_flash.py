@@ -62,6 +62,19 @@ VALUES: dict[str, list[tuple[Sizes, bool]]] = {  # and whether pairs are split i
         ({"hdim": 32, "rotary_dim": 0, "seq_k": 9, "q_offset": 2}, False),
         ({"family": "alibi", "rotary_dim": 0, "heads": 4, "causal": True}, False),
     ],
+    "wide": [
+        ({"heads": 6, "kv_heads": 2, "seq_q": 2, "hdim": 2048, "rotary_dim": 512, "causal": True}, True),
+        ({"hdim": 4096, "rotary_dim": 4096, "seq_q": 5}, False),
+        ({"hdim": 16384, "rotary_dim": 16384, "seq_k": 13}, True),
+        ({"heads": 9, "hdim": 1000, "rotary_dim": 96}, False),  # two tiles of rows, dims behind the last
+        ({"hdim": 512, "rotary_dim": 512, "seq_q": 4, "causal": True}, True),
+        ({"batch": 2, "hdim": 1536, "rotary_dim": 768, "seq_q": 8, "q_offset": 30, "causal": True}, False),
+        ({"family": "alibi", "rotary_dim": 0, "heads": 2, "seq_q": 3, "hdim": 2048, "causal": True}, False),
+        ({"hdim": 16384, "rotary_dim": 64, "seq_q": 8, "seq_k": 20, "causal": True}, False),
+        ({"hdim": 8192, "rotary_dim": 8192, "seq_q": 3, "seq_k": 30, "heads": 2}, True),
+        ({"hdim": 4096, "rotary_dim": 0, "heads": 3, "q_offset": 20}, False),
+        ({"hdim": 2048, "rotary_dim": 2048, "seq_q": 2, "seq_k": 1}, False),
+    ],
     "mma": [
         ({"causal": True, "seq_q": 70}, True),  # heads share tiles of rows, the last row of tiles is not whole
         ({"hdim": 128, "rotary_dim": 128, "seq_q": 33, "seq_k": 300, "causal": True, "q_offset": 260}, False),
@@ -109,6 +122,8 @@ def values() -> Iterator[Any]:
             yield case("decode", dtype, *each, (number + place) % 3 == 0)
     for number, each in enumerate(VALUES["chunk"]):
         yield case("chunk", "float32", *each, number in (0, 1, 5))
+    for number, each in enumerate(VALUES["wide"]):
+        yield case("wide", "float32", *each, number < 5)
     for number, each in enumerate(VALUES["mma"]):
         for kernel, dtype in product(("mma", "wgmma"), ("float16", "bfloat16")):
             quick = (kernel, dtype, number) in (("mma", "float16", 0), ("wgmma", "bfloat16", 1))
@@ -131,6 +146,7 @@ def test_values(kernel: str, sizes: Sizes, half_split: bool) -> None:
           for dtype in EPS for heads in (1, 4, 16) for causal in (True, False)),
         ("chunk", {"causal": True}),
         ("split", {"dtype": "bfloat16", "heads": 4, "kv_heads": 2, "seq_q": 4, "causal": True}),
+        ("wide", {"seq_q": 4, "hdim": 4096, "causal": True}),
         pytest.param("mma", {"dtype": "bfloat16", "heads": 4, "kv_heads": 2, "seq_q": 4, "causal": True}, marks=DEEP),
     ],
     ids=str,
@@ -161,6 +177,7 @@ def test_a_cache_may_be_the_start_of_a_longer_one(dtype: str, heads: int) -> Non
         *(("decode", {"dtype": dtype, "heads": heads, "rotary_dim": 64})
           for dtype, heads in (("float32", 1), ("float16", 4))),
         ("chunk", {"rotary_dim": 32}),
+        ("wide", {"seq_q": 2, "hdim": 2048, "rotary_dim": 64}),
         *(pytest.param(kernel, {"hdim": hdim, "rotary_dim": 48}, marks=DEEP) for kernel, hdim in
           (("mma", 64), ("mma", 192), ("wgmma", 128), ("wgmma", 256), ("parts", 64), ("split", 64), ("split", 256),
            ("split_wgmma", 128))),
@@ -179,6 +196,7 @@ def test_positions_and_tables(kernel: str, sizes: Sizes, tables: bool, half_spli
     [
         *(("decode", {"heads": heads, "seq_k": 300}) for heads in (1, 4, 8)),
         ("chunk", {"seq_k": 300}),
+        ("wide", {"seq_k": 100, "hdim": 4096}),
         ("split", {"seq_k": 800}),
         *(pytest.param(kernel, {"heads": 1, "seq_q": 20, "seq_k": 800}, marks=DEEP)
           for kernel in ("mma", "wgmma", "split_wgmma")),
@@ -197,6 +215,7 @@ LAST_KEYS: list[tuple[str, Sizes, bool]] = [  # and whether the sequence has a l
           ("float32", 1, 64, False), ("float32", 4, 128, True), ("float16", 2, 96, False), ("float16", 2, 256, True),
           ("bfloat16", 4, 64, True), ("float16", 8, 128, False))),
     ("chunk", {}, False), ("chunk", {"hdim": 128, "rotary_dim": 0, "heads": 4}, True), ("mma", {}, False),
+    ("wide", {"seq_q": 2}, True),
     ("mma", {"hdim": 128}, True), ("wgmma", {}, False), ("parts", {}, False), ("parts", {"hdim": 256}, False),
     ("split", {}, True), ("split_wgmma", {}, False),
 ]  # fmt: skip
@@ -278,6 +297,7 @@ def test_batch_changes_the_splits_and_the_last_bits_alone() -> None:
 # --- what orders ------------------------------------------------------------------------------------
 
 BARRIER, WARP = r"\s*bar(?:rier)?\.(?:cta\.)?sync\b[^;]*;", r"\s*bar\.warp\.sync\b[^;]*;"
+CLUSTER = r"\{ \.reg \.pred complete; [^}]*\}|barrier\.cluster\.wait[^;]*;"  # waits for other blocks
 COPIES = r"\s*cp\.async\.wait_(?:group \d+|all);"
 ARRIVAL, PRODUCTS = r"mbarrier\.arrive\.[^;]*;", r"wgmma\.wait_group[^;]*;"
 PROXY = r"fence\.proxy\.(?:tensormap|async(?=[^@]*?mbarrier\.arrive\.shared))[^;]*;"
@@ -321,6 +341,8 @@ PRODUCING = (BARRIER, ARRIVAL, PRODUCTS, PROXY)
 ORDERED = [  # buffers are used again, where there are more tiles than stages
     *(("decode", {"dtype": dtype, "seq_k": 300}, {"sms": 1}, (BARRIER, WARP)) for dtype in ("float32", "float16")),
     ("chunk", {"seq_k": 300}, {"sms": 4}, WAITS),
+    ("wide", {"seq_k": 60}, {"sms": 1}, (BARRIER, WARP, COPIES)),
+    ("wide", {"seq_k": 30, "hdim": 4096}, {"sms": 8}, (BARRIER, WARP, COPIES, CLUSTER)),
     ("mma", {**TILED, "seq_k": 300}, {"stages": 2, "ahead": 1, "key_warps": 2}, WAITS),
     ("mma", {**TILED, "seq_k": 172, "rotary_dim": 0}, {"stages": 1, "ahead": 0, "key_warps": 2, "weigh": "fma"},
      WAITS),  # as in Phase 7a
@@ -379,6 +401,10 @@ def test_a_combine_that_does_not_see_all_splits_is_wrong() -> None:
         ("decode", {"dtype": "float16"}, {"target": "sm_75"}, "half precision needs compute capability 8.0, this GPU"),
         ("decode", {"dtype": "float16", "rotary_dim": 12}, {"half_split": True}, "rotary_dim is 12; it must be a mu"),
         ("decode", {"q_offset": -1}, {}, "q_offset is -1; it must be 0 or more"),
+        ("wide", {"hdim": 1004, "rotary_dim": 0}, {}, "hdim is 1004; it must be a multiple of 8 up to 16384 in decode"),
+        ("wide", {"dtype": "float16"}, {}, "dtype is float16; this version takes float32"),
+        ("wide", {"seq_q": 9}, {}, "seq_q is 9; it must be at most 8 in decode"),
+        ("wide", {}, {"target": "sm_89"}, "decode of wide heads needs compute capability 9.0, this GPU has sm_89"),
         ("chunk", {"hdim": 80}, {}, "hdim is 80; it must be a multiple of 32 up to 320 in chunks"),
         ("chunk", {"hdim": 352}, {}, "hdim is 352; it must be a multiple of 32 up to 320 in chunks"),
         ("chunk", {"dtype": "float16"}, {}, "dtype is float16; this version takes float32"),

@@ -118,7 +118,9 @@ def attend_as(given: dict[str, Any], batch: int, threads: int, **moved: Any) -> 
 
 def compute(given: dict[str, Any]) -> None:
     """Launch the decode kernel in the emulator; its workspace is NaN afterwards."""
-    splits, heads, batch = given["grid"]
+    blocks, heads, batch = given["grid"]
+    splits = given["splits"]
+    assert blocks == splits or (given["kernel"].startswith("wide") and blocks % splits == 0)  # in clusters
     assert heads == given["kv_heads"] * given["tiles"]
     assert (splits - 1) * given["split_keys"] < given["seq_k"] <= splits * given["split_keys"]
 
@@ -173,6 +175,17 @@ def test_chunks_of_queries_over_many_keys_are_split_like_decode(card: Card, how:
     assert error <= allowed_of((q, k, k), how)
     (given,) = card.launched
     assert given["kernel"].startswith("chunk") and given["splits"] > 1 and given["combined"]
+
+
+@pytest.mark.parametrize("hdim", [512, 1024, 4096])
+def test_wide_heads_are_spread_over_warps_and_blocks(card: Card, hdim: int) -> None:
+    q, k = normal(2, 4, 3, hdim), normal(2, 2, 60, hdim)
+    how = {"lengths": torch.tensor([60, 7], dtype=torch.int32), "causal": True}
+    out = rope_attention(q, k, k, **how, fallback=False)
+    error = np.abs(out.double().numpy() - expected_of("rope_attention", (q, k, k), how)).max()
+    assert error <= allowed_of((q, k, k), how)
+    (given,) = card.launched
+    assert given["kernel"].startswith("wide") and given["combined"]
 
 
 @pytest.mark.filterwarnings("error")

@@ -82,25 +82,31 @@ class Decode(Call):
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         """The launch that decodes and, where keys are split, the one that combines."""
         decode, combine = self._both(args, seq_k)
-        return (decode, combine) if decode.grid[0] > 1 else (decode,)
+        return (decode, combine) if self.splits(seq_k)[0] > 1 else (decode,)
 
     def all_launches(self, seq_k: int) -> tuple[Launch, ...]:
         return self._both(NAMES, seq_k)
 
     def _both(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, Launch]:
         p, shape, splits = self.of.problem, self.shape, self.splits(seq_k)[0]
-        grid = (splits, p.kv_heads * self.tiles, p.batch)
-        decode = Launch(self.kernel, grid, (shape.threads,), args, shape.layout)
+        grid = (splits * shape.cluster, p.kv_heads * self.tiles, p.batch)
+        decode = Launch(self.kernel, grid, (shape.threads,), args, shape.layout, cluster=shape.cluster)
         return decode, launch_combine(shape.dtype, p.q_shape, splits, args[13:16], shape.overlap)
 
 
 def require_decode(request: Request) -> None:
     """Raises: Unsupported for what no decode kernel takes."""
-    seq_q, dtype = request.problem.seq_q, request.problem.dtype
-    request.require(" in decode", DIMS_STEP, MOST_DIMS, 4 if dtype == "float32" else 8)
-    require(seq_q <= MOST_QUERIES, "seq_q", seq_q, f"at most {MOST_QUERIES} in decode", MUST_BE)
+    dtype = request.problem.dtype
+    require_queries(request, MOST_DIMS, 4 if dtype == "float32" else 8)
     if dtype != "float32":
         require_half(request.target)
+
+
+def require_queries(request: Request, most_dims: int, vector: int) -> None:
+    """Raises: Unsupported for more queries than decode takes, and as `Request.require`."""
+    seq_q = request.problem.seq_q
+    request.require(" in decode", DIMS_STEP, most_dims, vector)
+    require(seq_q <= MOST_QUERIES, "seq_q", seq_q, f"at most {MOST_QUERIES} in decode", MUST_BE)
 
 
 def require_half(target: str) -> None:
