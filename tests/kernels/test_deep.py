@@ -122,7 +122,9 @@ TILES = {
     "rope_wide_decode": Problem("rope", seq_q=2, seq_k=130, hdim=1024, rotary_dim=32),
 }
 # A version with another limit, built otherwise, in C++ or on the same core has the barriers of what it is made of.
-PROMPTS = ("rope_prompt", "rope_prompt32", *(f"fp16_phase7{step}" for step in "abcd"))  # see test_prompt, test_prompt32
+PROMPTS = (  # see test_flash
+    "rope_prompt", "rope_prompt_split", "rope_prompt32", *(f"fp16_phase7{step}" for step in "abcd")
+)  # fmt: skip
 BARRIERS = [
     (chosen,)
     for chosen in OWN

@@ -1,6 +1,7 @@
 """Kernels of kernels/flash in the emulator: values against float64, races where an order is taken away, refusals."""
 
 import math
+import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -137,6 +138,26 @@ def values() -> Iterator[Any]:
 @pytest.mark.parametrize(("kernel", "sizes", "half_split"), [*values()])
 def test_values(kernel: str, sizes: Sizes, half_split: bool) -> None:
     assert_right(kernel, problem_of(kernel, **sizes), how={"interleaved": not half_split})
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=DEEP) for seed in range(1, 24))])
+def test_random_calls_with_split_keys_are_right(seed: int) -> None:
+    dice = random.Random(seed)
+    kernel, hdim, seq_q, seq_k = dice.choice(SPLIT[2:]), 16 * dice.randrange(1, 17), dice.randrange(1, 40), 0
+    kv_heads, group, batch = dice.choice((1, 1, 2)), dice.choice((1, 2, 3, 8)), dice.choice((1, 1, 2))
+    seq_k = seq_q + int(2 ** dice.uniform(0, 9.5))
+    sizes = {
+        "heads": kv_heads * group, "kv_heads": kv_heads, "batch": batch, "seq_q": seq_q, "seq_k": seq_k, "hdim": hdim,
+        "rotary_dim": dice.choice((hdim, 8 * dice.randrange(hdim // 8 + 1))),
+        "dtype": dice.choice(("float16", "bfloat16")),
+        "causal": dice.random() < 0.5, "q_offset": dice.choice((seq_k - seq_q, 0, dice.randrange(300))),
+    }  # fmt: skip
+    options: dict[str, Any] = {"sms": dice.randrange(1, 12)}
+    how: dict[str, Any] = {"interleaved": dice.random() < 0.5}
+    if kernel == "split" and dice.random() < 0.4:
+        sizes["q_offset"] = seq_k - seq_q
+        how["lengths"] = options["lengths"] = np.array([dice.randrange(seq_k + 1) for _ in range(batch)], np.int32)
+    assert_right(kernel, problem_of(kernel, **sizes), how=how, **options)
 
 
 @pytest.mark.parametrize(

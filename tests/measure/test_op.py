@@ -51,6 +51,8 @@ def test_a_draw_is_the_same_for_its_arguments_and_meets_all_kinds_in_few_kernels
     monkeypatch.setattr(op, "CALLS", 40)
     served = [call.served("sm_90")[0] for call in op.calls_of("op_problems", "sm_90")]
     assert len(served) == 40 and min(served.count("rope_prompt32"), served.count("rope_chunk")) >= 2
+    served = [call.served("sm_90")[0] for study in ("op_decode", "op_prompts") for call in op.calls_of(study, "sm_90")]
+    assert served.count("rope_prompt_split") >= 10
 
 
 @pytest.mark.parametrize("layout", op_calls.LAYOUTS)
