@@ -22,7 +22,7 @@ MOST_KEY_DIMS = 1 << 17  # keys by dims that mma.sync takes
 MANY_OUTPUTS = 512  # an SM, which `combine` adds up row by row
 MOST_ROWS = {64: 8, 128: 8, 256: 4}  # of a KV head, by dims, that up to 8 queries are decoded with
 # Microseconds on an H200, fitted to 617 calls of 9 to 512 queries and 256 to 16,384 keys: what these choose took 0.4 %
-# longer than the fastest kernel, and up to 15 %. A step is 16,384 elements of keys on mma.sync, on wgmma 128 by 128.
+# longer than the fastest kernel, and up to 19 %. A step is 16,384 elements of keys on mma.sync, on wgmma 128 by 128.
 LAUNCH, ROTATED, COMBINED = 1.0, 0.45, 0.55  # of a further launch; a MB of keys or of parts
 WGMMA, WGMMA_STEP = 5.0, 1.5  # of a wave of blocks
 MMA, MMA_ROW, STEP, STEP_ROW, STEP_ROTATED = 3.2, 1 / 56, 0.95, 0.013, 1.1  # and by rows of a tile
