@@ -16,14 +16,15 @@ from .. import findings
 from ..evidence import Estimate, Estimates
 from ..evidence.estimates import NOTHING
 from ..record import files
-from ..record.files import DATA, ROOT, DataError, Row
+from ..record.files import DATA, REFERENCE, ROOT, DataError, Row
 from ..record.text import number
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 NUMBERS = DATA / "numbers.csv"
 SOURCE = re.compile(r"(?P<table>\w+)\S*(?: of (?P<study>\w+), run (?P<run>\S+))?")  # as evidence names what it read
-PLACES = {"counters": "{card}/*/counters.csv.gz", "gpu": "{card}/gpu.json", "verdicts": "{card}/verdicts.csv"}
-PLACES["plans"] = "the plans of kernels/"  # of tables that are not data/<table>.csv
+OF_CARD = f"data/measured/{REFERENCE}"
+PLACES = {"plans": "the plans of kernels/", "counters": f"{OF_CARD}/*/counters.csv.gz", "gpu": f"{OF_CARD}/gpu.json"}
+PLACES["verdicts"] = f"{OF_CARD}/verdicts.csv"  # of tables that are not data/<table>.csv
 
 
 def shown_in(notebook: Path) -> list[str]:
@@ -76,8 +77,8 @@ def told(id: str) -> str:
             low, high = (number(row[end]) for end in ("low", "high"))
             lines.append(f"  value     {number(row['value'])}" + f", 95 % interval {low} to {high}" * (low != high))
         for table, run in zip(row["table"].split(), row["run"].split(" ")):
-            at = f"{{card}}/{run}/{table}.csv.gz" if run else PLACES.get(table, f"data/{table}.csv")
-            lines.append(f"  rows      {at.format(card=f'data/measured/{finding.card}')}")
+            at = f"{OF_CARD}/{run}/{table}.csv.gz" if run else PLACES.get(table, f"data/{table}.csv")
+            lines.append(f"  rows      {at}")
         known = {"study": row["study"], "timer": row["timer"], "of": row["versions"], "at": row["problems"]}
         lines += [f"  {what:9s} {value}" for what, value in known.items() if value]
     code, first = inspect.getsourcelines(finding.evaluate)

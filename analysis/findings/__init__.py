@@ -5,8 +5,8 @@
         v7 = e.speedup("rope_v7", over="rope_separate", study="slices", hdim=SMALL)
         return numbers(v7=v7), checks(faster(v7))
 
-A sentence has the numbers of one card, whichever card the book is of: the reference, or the `card` that alone measured
-it. On another card its checks say how that compares. `python -m analysis findings --gpu X` evaluates all of them.
+A sentence has the numbers of one card, the reference by default, whichever card the book is of. On another card its
+checks say how that compares. `python -m analysis findings --gpu X` evaluates all of them.
 """
 
 import argparse
@@ -59,7 +59,6 @@ class Finding:
     id: str
     text: str
     evaluate: Callable[[Evidence], Says]
-    card: str = REFERENCE  # the folder of the card that its numbers are of
 
     def on(self, e: Evidence) -> Found:
         """The finding on a card: nothing where a measurement that it needs is missing."""
@@ -74,8 +73,8 @@ class Finding:
 
     @functools.cached_property
     def home(self) -> Found:
-        """The finding on the card whose numbers the sentence has."""
-        return self.on(committed(self.card))
+        """The finding on the reference card, whose numbers the sentence has."""
+        return self.on(committed(REFERENCE))
 
 
 @functools.cache
@@ -87,13 +86,13 @@ def committed(card: str) -> Evidence:
 FINDINGS: dict[str, Finding] = {}
 
 
-def finding(id: str, text: str, card: str = REFERENCE) -> Callable:
+def finding(id: str, text: str) -> Callable:
     """Register a function of a card's evidence as a finding. Raises: ValueError for an id that another has."""
 
     def register(evaluate: Callable[[Evidence], Says]) -> Callable:
         if id in FINDINGS:
             raise ValueError(f"two findings are called {id!r}")
-        FINDINGS[id] = Finding(id, " ".join(text.split()), evaluate, card)
+        FINDINGS[id] = Finding(id, " ".join(text.split()), evaluate)
         return evaluate
 
     return register
@@ -153,9 +152,9 @@ def load() -> dict[str, Finding]:
 
 
 def broken() -> list[str]:
-    """A line for each finding that the record of its card does not bear out, interval included."""
+    """A line for each finding that the reference's record does not bear out, interval included."""
     wrong = [each for each in load().values() if not each.home.check.intervals]
-    return [f"{each.id} does not hold on {each.card}: {each.home.text or each.text}" for each in wrong]
+    return [f"{each.id} does not hold on {REFERENCE}: {each.home.text or each.text}" for each in wrong]
 
 
 def report(e: Evidence) -> list[str]:
