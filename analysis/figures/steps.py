@@ -25,9 +25,9 @@ from ..tables.table import family_title, short
 from .style import Plot, styled
 
 INK, SOFT, KERNEL, EMBED, LESS = "#1b2733", "#56646f", "#d7e6f5", "#b35f00", "#1f5f99"
-HIGH, HEAD, WIDE = 0.44, 0.3, 5.4  # inches: of a strip, of the line above all, and from left to right
-LAUNCH, MAKES, ATTENDS = 1.22, 0.54, 1.32  # inches: where launches begin; how long one is that embeds, and that attends
-COUNTS = 4.02  # inches: where counts begin
+HIGH, HEAD, WIDE = 0.42, 0.26, 4.5  # inches: of a strip, of the line above all, and from left to right
+LAUNCH, MAKES, ATTENDS = 1.04, 0.44, 1.12  # inches: where launches begin; how long one is that embeds, and that attends
+COUNTS = 3.3  # inches: where counts begin
 SIZE = 8.0  # points
 VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
 TITLES = {  # the edition's
@@ -114,7 +114,7 @@ def _launches(axis: Axes, middle: float, steps: Sequence[Stage | None], verb: st
     for step in steps:
         if step is None:
             axis.plot([left, left], [middle - 0.19, middle + 0.19], color=SOFT, lw=1.2, ls=(0, (2, 1.5)))
-            left += 0.06
+            left += 0.05
             continue
         launch, blocks = step.launch, math.prod(step.launch.grid)
         told = [verb.removesuffix("s"), next((each for each in step.reads if each in "qk"), "k").upper()]
@@ -123,7 +123,7 @@ def _launches(axis: Axes, middle: float, steps: Sequence[Stage | None], verb: st
             told = [f"{blocks // launch.cluster:,} block{'s' * (blocks > 1)}", often]
         width = ATTENDS if step.attends else MAKES
         box(axis, left, middle - 0.17, width, 0.34, *told, embeds=bool(step.attends and _often(step, verb)))
-        left += width + 0.06
+        left += width + 0.05
 
 
 def _often(stage: Stage, verb: str) -> str:
@@ -149,7 +149,7 @@ def box(axis: Axes, left: float, low: float, width: float, height: float, *lines
 def _told(ratio: float) -> str:
     if not ratio:
         return "none"
-    return "<0.001×" if ratio < 0.001 else number(ratio, "×", 0 if ratio >= 10 else 2 if ratio >= 0.1 else 3)
+    return "<.001×" if ratio < 0.001 else number(ratio, "×", 0 if ratio >= 10 else 2 if ratio >= 0.1 else 3)
 
 
 def _ratio(axis: Axes, x: float, y: float, ratio: float) -> None:
@@ -157,7 +157,7 @@ def _ratio(axis: Axes, x: float, y: float, ratio: float) -> None:
     look: dict[str, Any] = {"color": SOFT}
     if abs(math.log2(ratio or 1e-9)) > math.log2(1.03):
         look = {"color": INK, "fontweight": "bold"} if ratio > 1 else {"color": LESS}
-    write(axis, x, y, _told(ratio), **look)
+    write(axis, x, y, _told(ratio), fontsize=7.2, **look)
 
 
 def table(name: str, steps: Sequence[Stage | None]) -> pd.DataFrame:

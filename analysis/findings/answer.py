@@ -1,5 +1,6 @@
 """The answer, what the counters say, and what of the write-up stands; beside them sentences of the reference pages."""
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..claims.claim import WRITE_UP
 from ..claims.measures import BUSY, DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
 from ..claims.rule import IN_PROSE
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured, said, stated
-from ..studies import MAIN, STALLS
+from ..studies import MAIN, SLICES, STALLS
 from . import Says, checks, exact, faster, finding, not_faster, numbers, of_values, slower, times
 
 SMALL, BOTH = (128, 512, 2048), (512, 2048)  # head dims with four heads of 64 tokens; those of all families
@@ -53,6 +54,7 @@ def rules(e: Evidence) -> Says:
     ), checks(faster(sinusoidal), slower(rope), faster(v8))
 
 
+@functools.lru_cache(maxsize=4)
 def stalls(e: Evidence) -> pd.DataFrame:
     """Shares of a warp's time by what it waits for, in every version's attention at the main head dim."""
 
@@ -125,6 +127,8 @@ STANDS = {  # the claims of the write-up that are right, in words
          + "; ".join(f"[{words}](claims.html#{id})" for id, words in STANDS.items())
          + ". Of the others, {partly} hold in direction or in part.")
 def what_stands(e: Evidence) -> Says:
+    if not e.study(SLICES):
+        raise NotMeasured(f"nothing is judged on their SMs: `make measure STUDY={SLICES}`")
     recorded = judge.recorded(e.record)
     own = {c.id: IN_PROSE[recorded[c.id][0]["verdict"]] for c in judge.claims() if WRITE_UP in c.where}
     right = {id for id, word in own.items() if word == "right"}

@@ -19,8 +19,8 @@ from .wave import by_heads
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
-@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Where separate kernels load four
-floats too, the fused V5 takes {v5:slower} longer. By the authors' own times it takes {own:slower} longer.""")
+@finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Against separate kernels that load four
+floats too, the fused V5 takes {v5:slower} longer, and by the authors' own times {own:slower}.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study=SLICES, hdim=(512, 2048))
     theirs = own(V5, FLOAT4)
@@ -30,8 +30,8 @@ def loads(e: Evidence) -> Says:
 
 
 @finding("front-wave", """**[V7 won by a wave.](wave.html)** On as many SMs as the authors' card has, it is {v7:.1} as
-fast, about what they print. With one head more or less it loses there: it wins by one round of blocks (*wave*) fewer.
-On the whole card it loses.""")
+fast, as they print. With a head more or less it loses there: it wins by one round of blocks (*wave*) fewer. On the
+whole card it loses.""")
 def wave(e: Evidence) -> Says:
     v7 = e.under(THEIR_SMS).speedup(V7, over=SEPARATE, hdim=SMALL)
     said = of_values(v7.at(MAIN.hdim).within(0.1, printed(V7, hdim=(MAIN.hdim,))))
@@ -52,9 +52,9 @@ def v8(e: Evidence) -> Says:
     )
 
 
-@finding("front-checks", """**[The test cannot see NaN.](checks.html)** The recommended attention kernel returns
-mostly NaN. At two of four head dims the authors' test fails it, for values that are doubled ({seen} of the outputs).
-At the other two it passes.""")
+@finding("front-checks", """**[The test cannot see NaN.](checks.html)** The recommended attention kernel returns mostly
+NaN. The authors' test counts none of it: at two of four head dims the kernel passes, and at the others it fails for
+doubled values ({seen} of the outputs).""")
 def nan(e: Evidence) -> Says:
     _, check = by_their_test(e)
     return numbers(seen=share(ONLINE, "counted", (MAIN.hdim,))), checks(e.nan_share(ONLINE, hdim=LOG) > 0.5, check)
@@ -76,9 +76,8 @@ def you(e: Evidence) -> Says:
     return rule(e)
 
 
-@finding("front-sure", """**[How sure?](method.html)** The bars are known to within {clock} on *their SMs*, and within
-{alone} on the whole card, with warm caches. Not measured: the authors' card. The shapes are theirs: few tokens, huge
-heads.""")
+@finding("front-sure", """**[How sure?](method.html)** Bars are known to within {clock} on *their SMs*, and {alone} on
+the whole card, with warm caches. The authors' card was not at hand. The shapes are theirs: few tokens, huge heads.""")
 def sure(e: Evidence) -> Says:
     pairs = ((V5, SCALAR), (V5, FLOAT4), (V7, SEPARATE), (V1C, SEPARATE))
 

@@ -1,8 +1,9 @@
 """Can RoPE be fused? V8."""
 
 from dataclasses import replace
+from typing import Any
 
-from kernels import VERSIONS, Problem
+from kernels import VERSIONS, Problem, Unsupported
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..models.rivals import BEYOND, HYBRID, SEPARATE, V8, floor, rivals
@@ -28,34 +29,37 @@ RUNGS = {  # of the ladder, in words
 }
 
 
-def rung(e: Evidence, name: str) -> tuple[Estimates, Estimates, int]:
-    """The time of a step of the ladder, its speedup over the step before, and the queries of its tile."""
+def rung(e: Evidence, name: str) -> tuple[Estimates, Estimates, Any]:
+    """The time of a step of the ladder, its speedup over the step before, and its shape. Raises: NotMeasured."""
     steps = [*RUNGS]
     before = steps[steps.index(name) - 1]
-    gain = e.speedup(name, over=before, study="beyond", problem=MAIN)
-    return e.time(name, "beyond", problem=MAIN), gain, VERSIONS[name](MAIN, e.target).launches[-1].shape.queries
+    try:
+        shape = VERSIONS[name](MAIN, e.target).launches[-1].shape
+    except Unsupported as refusal:
+        raise NotMeasured(str(refusal)) from None
+    return e.time(name, "beyond", problem=MAIN), e.speedup(name, before, "beyond", problem=MAIN), shape
 
 
 @finding("v8-portable", """With {queries} queries a tile, and all threads of a block at work on every key, the call
 takes {us:.0}. It runs on any GPU, and needs no tensor cores.""")
 def portable(e: Evidence) -> Says:
-    us, gain, queries = rung(e, "rope_v8_portable")
-    return numbers(us=us, **exact("plans", queries=queries)), checks(faster(gain))
+    us, gain, shape = rung(e, "rope_v8_portable")
+    return numbers(us=us, **exact("plans", queries=shape.queries)), checks(faster(gain))
 
 
 @finding("v8-mma", """{cluster} blocks now share {queries} queries. Each multiplies its slices on tensor cores, a
 float32 as three products of shorter ones. The call takes {us:.1}.""")
 def clustered(e: Evidence) -> Says:
-    us, gain, queries = rung(e, "rope_v8_mma")
-    cluster = VERSIONS["rope_v8_mma"](MAIN, e.target).launches[-1].cluster
-    return numbers(us=us, **exact("plans", queries=queries, cluster=cluster)), checks(faster(gain), cluster > 1)
+    us, gain, shape = rung(e, "rope_v8_mma")
+    given = exact("plans", queries=shape.queries, cluster=shape.cluster)
+    return numbers(us=us, **given), checks(faster(gain), shape.cluster > 1)
 
 
 @finding("v8-wgmma", """This is V8: {us:.1}. Each key is rotated once per tile, {tiles} times in all, and not for each
 of its {queries} queries.""")
 def tiles(e: Evidence) -> Says:
-    us, gain, queries = rung(e, V8)
-    count = -(-MAIN.seq_q // queries)
+    us, gain, shape = rung(e, V8)
+    count = -(-MAIN.seq_q // shape.queries)
     return numbers(us=us, **exact("plans", tiles=count, queries=MAIN.seq_q)), checks(faster(gain), count < MAIN.seq_q)
 
 

@@ -16,13 +16,18 @@ def surprises() -> Table:
         (
             _text(row["guess"]),
             lines(_text(row["behaviour"]) + ".", small(escape(row["version"]))),
-            lines(_text(row["effect"]) + ".", *(small(f"<code>{path}</code>") for path in row["source"].split())),
+            lines(_text(row["effect"]) + ".", *(small(_path(each)) for each in row["source"].split())),
         )
         for row in read_rows(DATA / "surprises.csv", "surprises")
     ]
     header = ("a good guess", "what is so", "what it did here, and what reproduces it")
     source = computed("data/surprises.csv")
     return Table(header, rows, id="surprises", source=source, title="Good guesses that were wrong")
+
+
+def _path(path: str) -> str:
+    """A path that may break after a slash or an underscore."""
+    return f"<code>{escape(path).replace('/', '/<wbr>').replace('_', '_<wbr>')}</code>"
 
 
 def _text(words: str) -> str:

@@ -112,3 +112,13 @@ def test_a_figure_draws_its_csv_and_says_of_which_card_its_title_is(tmp_path: Pa
     other = figures.loads(Evidence.load(write("8.9", tmp_path, ("log",))))
     head = " ".join(text.get_text() for text in other.figure.texts)
     assert "the title is of the NVIDIA H100 80GB HBM3" in " ".join(head.split())
+
+
+def test_a_figure_says_how_to_make_it_again_and_how_long_its_rows_took() -> None:
+    e = Evidence.load(REFERENCE)
+    with citing.page_with([], "analysis/notebooks/wave.ipynb"):
+        told = unescape(re.sub("<[^>]+>", "", citing.again(origin.measured(e, "log", "waves") + origin.COUNTED)))
+    assert "papermill analysis/notebooks/wave.ipynb out.ipynb" in told
+    seconds = sum(e.study(name).run["seconds"] for name in ("log", "waves"))
+    assert f"make measure NEW_RUN=1 STUDY=log,waves, {seconds / 60:.0f} minutes" in told
+    assert "make book" in (drawn_only := citing.again(origin.COUNTED)) and "measure" not in drawn_only

@@ -47,7 +47,7 @@ def test_a_page_has_what_was_measured_and_declared(name: str, e: Evidence) -> No
             assert half is None or f"<small>± {half:.1f}" in text, problem
             if base := VERSIONS[name].baseline:
                 ratio = e.speedup(name, base, study.name, "device_warm", problem=problem)[problem]
-                assert not ratio or f"{ratio.value:.2f}×<br><small>{ratio.low:.2f}–{ratio.high:.2f}</small>" in text
+                assert not ratio or f"{ratio.value:.2f}×<br> <small>{ratio.low:.2f}–{ratio.high:.2f}</small>" in text
     assert all(escape(hazard.why) in text for hazard in example(VERSIONS[name]).hazards)
     for other in (each for each in VERSIONS if page_of(each) == name and each != name):
         assert f"<div id='{other}'></div>" in text and VERSIONS[other].title in text

@@ -8,8 +8,8 @@ import pytest
 from analysis import figures
 from analysis.evidence import Evidence
 from analysis.evidence.current import today
-from analysis.figures.counters import WAITS
 from analysis.figures.style import Plot
+from analysis.findings.answer import WAITS
 from analysis.record.files import problem_columns
 from analysis.studies import MAIN, STALL, STALLS
 from analysis.tables.table import Missing
