@@ -58,8 +58,8 @@ def split_shape(dtype: str, hdim: int, rows: int, embedding: str, half_split: bo
     """
     large = (9, 0) <= capability(target) < (12, 0)
     small = capability(target) > (8, 0) and not large
-    registers = hdim > 128 and embedding not in ("none", "alibi", "rates")  # which 64 rows would spill
-    tile = 16 if rows <= 16 and hdim <= 128 else 32 if rows <= 32 or small or registers else 64
+    full = hdim > 128 and (not large or embedding not in ("none", "alibi", "rates"))  # shared memory, or registers
+    tile = 16 if rows <= 16 and hdim <= 128 else 32 if rows <= 32 or small or full else 64
     how: dict[str, Any] = {"embedding": embedding, "half_split": half_split, "split": True}
     warps, (stages, ahead) = 2 if tile == 64 or (small and tile == 32) else 4, (3, 2) if large else (2, 1)
     return PromptShape(dtype, hdim, tile, warps, stages, ahead, overlap=capability(target) >= OVERLAP_SINCE, **how)
