@@ -21,7 +21,7 @@ from ..record.text import number
 
 NOTEBOOKS = ROOT / "analysis" / "notebooks"
 NUMBERS = DATA / "numbers.csv"
-SOURCE = re.compile(r"(?P<table>\w+)\S*(?: of (?P<study>\w+), run (?P<run>\S+))?")  # as evidence names what it read
+SOURCE = re.compile(r"(?P<table>\w+)\S*(?: of (?P<study>\w+), runs? (?P<run>.+))?")  # as evidence names what it read
 OF_CARD = f"data/measured/{REFERENCE}"
 PLACES = {"plans": "the plans of kernels/", "counters": f"{OF_CARD}/*/counters.csv.gz", "gpu": f"{OF_CARD}/gpu.json"}
 PLACES["verdicts"] = f"{OF_CARD}/verdicts.csv"  # of tables that are not data/<table>.csv
@@ -52,6 +52,7 @@ def rows_of(id: str, pages: str = "") -> Iterator[Row]:
             about, bounds = (one.about, (one.value, one.low, one.high)) if one else (NOTHING, (None,) * 3)
             read = [found for source in about.sources if (found := SOURCE.match(source))]
             where = {part: " ".join(dict.fromkeys(found[part] or "" for found in read)) for part in SOURCE.groupindex}
+            where["run"] = " ".join(dict.fromkeys(where["run"].replace(",", "").split()))
             yield {
                 **dict(zip(("page", "finding", "number", "shown"), (pages, id, name, home.numbers[name]))),
                 **dict(zip(("value", "low", "high"), bounds)), **where,
@@ -76,9 +77,10 @@ def told(id: str) -> str:
         if row["value"] is not None:
             low, high = (number(row[end]) for end in ("low", "high"))
             lines.append(f"  value     {number(row['value'])}" + f", 95 % interval {low} to {high}" * (low != high))
-        for table, run in zip(row["table"].split(), row["run"].split(" ")):
-            at = f"{OF_CARD}/{run}/{table}.csv.gz" if run else PLACES.get(table, f"data/{table}.csv")
-            lines.append(f"  rows      {at}")
+        for table in row["table"].split():
+            of_runs = [f"{OF_CARD}/{run}/{table}.csv.gz" for run in row["run"].split()]
+            found = [at for at in of_runs if (ROOT / at).exists()] or [PLACES.get(table, f"data/{table}.csv")]
+            lines += [f"  rows      {at}" for at in found]
         known = {"study": row["study"], "timer": row["timer"], "of": row["versions"], "at": row["problems"]}
         lines += [f"  {what:9s} {value}" for what, value in known.items() if value]
     code, first = inspect.getsourcelines(finding.evaluate)
