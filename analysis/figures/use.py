@@ -17,7 +17,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "fuse": {"marker": "o", "color": FUSED},
     "tie": {"marker": "o", "color": FUSED, "mfc": "w"},
     "rotate first": {"marker": "s", "color": LIBRARY},
-    "no fused kernel": {"marker": "x", "color": LIBRARY},
+    "not timed fused": {"marker": "x", "color": LIBRARY},
 }
 
 
@@ -34,7 +34,7 @@ def fuse_map(e: Evidence) -> Plot | Missing:
         gains = over_others(e, STUDY, RAW, COLD, *HALF)
         rows += [(SHORT, problem, sides[gain.side]) for problem, gain in gains.items()]
     prompts = e.study("half_prompts").problems("rope")
-    rows += [(SHORT, problem, "no fused kernel") for problem in prompts if problem.dtype in HALF]
+    rows += [(SHORT, problem, "not timed fused") for problem in prompts if problem.dtype in HALF]
     frame = pd.DataFrame(
         [(dtype, str(p), p.seq_q, p.seq_k, p.hdim, found) for dtype, p, found in rows],
         columns=["dtype", "problem", "queries", "keys", "hdim", "answer"],
@@ -55,7 +55,7 @@ def fuse_map(e: Evidence) -> Plot | Missing:
         figure,
         f"A mark is a shape that was timed on the {e.card}. Float32: V8 against a hybrid and separate kernels of the "
         "same attention; a tie is within 3 %, or its interval reaches 1. Half precision: decode on raw keys and the "
-        "fastest other way, keys in memory; of prompts there is no fused kernel to compare with. Marks of one shape "
+        "fastest other way, keys in memory; of prompts no fused kernel was timed. Marks of one shape "
         "are set side by side.",
         "Marks by queries and head dim, in two panels. With up to 128 queries nearly all say fuse, with more they say "
         "tie or rotate first; in half precision decode says fuse.",

@@ -71,7 +71,7 @@ def verdicts(e: Evidence) -> Says:
 
 @finding("front-you", """**[For you?](practice.html)** Decoding from raw (unrotated) keys, or float32 with up to {few}
 queries a head: fuse (with {least} or more it lost at {lost} of {all} shapes). Most longer prompts in float32: rotate
-in front. For prompts in half precision we have no fused kernel.""")
+in front. Of prompts in half precision no fused kernel was timed.""")
 def you(e: Evidence) -> Says:
     return rule(e)
 

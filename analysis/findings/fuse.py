@@ -158,9 +158,9 @@ def short(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-untimed", """In half-precision prompts we timed no full fusion, as we have no such kernel. RoPE adds
-up to {short:slower} to the time of a short prompt. From {tokens:,} tokens on it adds up to {long:slower}. Fusing could
-save no more.""")
+@finding("fuse-untimed", """Of prompts in half precision we timed no full fusion on an {card}. RoPE adds up to
+{short:slower} to the time of a short prompt. From {tokens:,} tokens on it adds up to {long:slower}. Fusing could save
+no more.""")
 def untimed(e: Evidence) -> Says:
     prompts = {problem: unrotated(problem) for problem in e.study("half_prompts").problems("rope")}
     cost = Estimates({
