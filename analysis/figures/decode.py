@@ -115,7 +115,7 @@ def decode_added(e: Evidence) -> Plot | Missing:
     frame = pd.DataFrame(rows, columns=["dtype", "keys", "added_percent"])
     if frame.empty:
         return Missing.study(STUDY)
-    with canvas("With many keys, rotating them adds next to nothing", height=2.6) as (figure, (axis,)):
+    with canvas("Rotating the keys adds a few percent, and less with many", height=2.6) as (figure, (axis,)):
         axis.axhline(0, color="0.2", lw=1)
         for dtype, filled in zip(DTYPES, (None, "w")):
             mine = frame[frame["dtype"] == dtype]

@@ -33,8 +33,9 @@ def fusing(e: Evidence) -> Plot:
     return _speedups(
         e, "front", 2.6, False,
         f"Head dim {MAIN.hdim}: published for the {published.card('rope')}, measured on the {e.card}, on a slice with "
-        f"as many SMs ({SLICE}) and whole. A row has one baseline; V8's is its own attention, with RoPE in front. In "
-        "the text: the GPU alone, the whole card where nothing else is said.",
+        f"as many SMs ({SLICE}) and whole. A row has one baseline; V8's is its own attention, with RoPE in front. V7 "
+        f"and V8 rotate {MAIN.rotary_dim} dims, V1 all. In the text: the GPU alone, the whole card where nothing else "
+        "is said.",
         "V7 wins on their SMs, as published, and loses on the whole card",
     )  # fmt: skip
 

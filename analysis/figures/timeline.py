@@ -32,7 +32,7 @@ def timeline(e: Evidence) -> Plot | Missing:
     drawn = [hdim for hdim in DIMS if hdim in set(frame["hdim"])]
     if not drawn:
         return Missing("make counters")
-    title = "V7 saves a wait, but no GPU time"
+    title = "On the whole card V7 saves a wait, but no GPU time"
     with canvas(title, len(drawn), height=0.8 + 1.6 * len(drawn)) as (figure, axes):
         for axis, hdim in zip(axes, drawn):
             _draw(axis, frame[frame["hdim"] == hdim])

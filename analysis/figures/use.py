@@ -55,8 +55,8 @@ def fuse_map(e: Evidence) -> Plot | Missing:
         figure,
         f"A mark is a shape that was timed on the {e.card}. Float32: V8 against a hybrid and separate kernels of the "
         "same attention; a tie is within 3 %, or its interval reaches 1. Half precision: decode on raw keys and the "
-        "fastest other way, keys in memory; of prompts no fused kernel was timed. Marks of one shape "
-        "are set side by side.",
+        "fastest other way, keys in memory; of prompts no fused kernel was timed. A call of up to 8 queries runs a "
+        "kernel for decode, whatever the mark of V8 is. Marks of one shape are set side by side.",
         "Marks by queries and head dim, in two panels. With up to 128 queries nearly all say fuse, with more they say "
         "tie or rotate first; in half precision decode says fuse.",
         frame,

@@ -49,7 +49,7 @@ def v8_idea(e: Evidence) -> Plot:
     """
     target = e.target if capability(e.target) >= CLUSTERS_SINCE else EMULATED_TARGET
     shape, problem = VERSIONS["rope_v8"](MAIN, target).launches[-1].shape, MAIN
-    title = f"{shape.cluster} blocks share {shape.queries} queries"
+    title = f"The third step: {shape.cluster} blocks share {shape.queries} queries"
     with canvas(title, height=5.6) as (figure, (axis,)):
         axis.set(xlim=(-0.2, 3.4), ylim=(-2.6, 3.4))
         axis.axis("off")

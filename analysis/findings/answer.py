@@ -41,17 +41,11 @@ WAITS = {  # the reasons for which a warp does not issue, under headings; a GPU 
 }
 
 
-@finding("answer-rules", """Whether an embedding depends on the values of Q and K does not decide. Both hybrids fuse Q
-alone. On the whole card the sinusoidal one is {sinusoidal:.1} as fast as separate kernels, and the RoPE one takes
-{rope:slower} longer. V8 fuses RoPE, of all dims if it must, and is then {v8:.1} as fast as separate kernels with its
-attention.""")
+@finding("answer-rules", """Whether an embedding depends on the values of Q and K does not decide. RoPE does, and V8
+fuses it, of all dims if it must. It is then {v8:.1} as fast as separate kernels with its attention.""")
 def rules(e: Evidence) -> Says:
-    sinusoidal = e.speedup("sinusoidal_hybrid_v1", over=FLOAT4, hdim=BOTH)
-    rope = e.speedup(V7, over=SEPARATE, hdim=BOTH, rotary="partial")
     v8 = e.speedup("rope_v8", over="rope_separate_v8", study="beyond", hdim=BOTH, heads=4, rotary="full")
-    return numbers(
-        sinusoidal=times(sinusoidal.at(MAIN.hdim)), rope=rope.at(MAIN.hdim), v8=times(v8.at(MAIN.hdim))
-    ), checks(faster(sinusoidal), slower(rope), faster(v8))
+    return numbers(v8=times(v8.at(MAIN.hdim))), checks(faster(v8))
 
 
 @functools.lru_cache(maxsize=4)

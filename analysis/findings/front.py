@@ -1,5 +1,6 @@
 """The front page: four findings of one number at most, and what became of the claims."""
 
+import math
 from collections import Counter
 
 from ..claims import judge
@@ -30,8 +31,8 @@ def loads(e: Evidence) -> Says:
 
 
 @finding("front-wave", """**[V7 won by a wave.](wave.html)** On as many SMs as the authors' card has, it is {v7:.1} as
-fast, as they print. With a head more or less it loses there: it wins by one round of blocks (*wave*) fewer. On the
-whole card it loses.""")
+fast, as they print: its blocks need one round (a *wave*) fewer. With one head more or fewer it loses there. On the
+whole card it loses at their shape.""")
 def wave(e: Evidence) -> Says:
     v7 = e.under(THEIR_SMS).speedup(V7, over=SEPARATE, hdim=SMALL)
     said = of_values(v7.at(MAIN.hdim).within(0.1, printed(V7, hdim=(MAIN.hdim,))))
@@ -69,15 +70,16 @@ def verdicts(e: Evidence) -> Says:
     return exact("verdicts", claims=total, wrong=wrong, causes=causes), checks(2 * between > total - wrong, causes > 1)
 
 
-@finding("front-you", """**[For you?](practice.html)** Decoding from raw (unrotated) keys, or float32 with up to {few}
-queries a head: fuse (with {least} or more it lost at {lost} of {all} shapes). Most longer prompts in float32: rotate
-in front. Of prompts in half precision no fused kernel was timed.""")
+@finding("front-you", """**[For you?](practice.html)** Fuse when you decode from raw (unrotated) keys, and in float32
+with up to {few} queries a head (from {least} on it lost at {lost} of {all} shapes). With more it mostly gains nothing.
+Of prompts in half precision no fused kernel was timed.""")
 def you(e: Evidence) -> Says:
     return rule(e)
 
 
-@finding("front-sure", """**[How sure?](method.html)** Bars are known to within {clock} on *their SMs*, and {alone} on
-the whole card, with warm caches. The authors' card was not at hand. The shapes are theirs: few tokens, huge heads.""")
+@finding("front-sure", """**[How sure?](method.html)** These bars are known to within {clock} on *their SMs*, and
+{alone} on the whole card, with warm caches. The authors' card was not at hand. The shapes are theirs: few tokens, huge
+heads.""")
 def sure(e: Evidence) -> Says:
     pairs = ((V5, SCALAR), (V5, FLOAT4), (V7, SEPARATE), (V1C, SEPARATE))
 
@@ -86,7 +88,8 @@ def sure(e: Evidence) -> Says:
         bars = [bar for bar in (*bars, *more) if bar.known]
         if not bars:
             raise NotMeasured("no bar is measured")
-        return Estimates({MAIN: Estimate.count(max(bar.high / bar.value - 1 for bar in bars), bars)}, "%")
+        widest = math.ceil(100 * max(bar.high / bar.value - 1 for bar in bars)) / 100  # whole percent, rounded up
+        return Estimates({MAIN: Estimate.count(widest, bars)}, "%")
 
     clock, alone = known(e.under(THEIR_CLOCK)), known(e, over(e, SEPARATE_V8, MAIN)[MAIN])
     return numbers(clock=clock, alone=alone), checks(alone < 0.1, clock < 0.1)

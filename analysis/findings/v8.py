@@ -63,19 +63,20 @@ def tiles(e: Evidence) -> Says:
     return numbers(us=us, **exact("plans", tiles=count, queries=MAIN.seq_q)), checks(faster(gain), count < MAIN.seq_q)
 
 
-@finding("v8-costs", """The rotations, on which the documents gave up, cost it little: without RoPE the kernel takes
-{plain:.1}. The rest is mostly waiting: a warp issues an instruction in {busy} of its time.""")
+@finding("v8-costs", """The rotation of {dims} dims costs it little: without RoPE the kernel takes {plain:.1}. With all
+dims rotated it takes {whole:.1}. The rest is mostly waiting: a warp issues an instruction in {busy} of its time.""")
 def costs(e: Evidence) -> Says:
     asked = ((V8, "peers", MAIN), ("attention_v8", "embeddings", PLAIN), (V8, "embeddings", ROTATED))
     us, plain, whole = (e.time(name, study, problem=problem)[problem] for name, study, problem in asked)
     busy = e.stalled(V8, "selected", problem=MAIN)
-    return numbers(plain=Estimates({MAIN: plain}, "µs"), busy=busy), checks(
+    known = (Estimates({MAIN: each}, "µs") for each in (plain, whole))
+    return numbers(**dict(zip(("plain", "whole"), known)), busy=busy, dims=MAIN.rotary_dim), checks(
         us > 2 * Estimate.exact(floor(MAIN, e.gpu), "gpu.json"), of_values(plain > 0.85 * us), whole > us, busy < 0.4
     )
 
 
 @finding("v8-time", """With Q and K rotated in kernels of their own it takes {fused:.1} as long, and with K alone
-{hybrid:slower} longer. With all dims rotated fusing is worth less. The fastest way of PyTorch takes {peer:.0} as
+{hybrid:slower} longer. With all dims rotated the first is {whole:.1}. The fastest way of PyTorch takes {peer:.0} as
 long.""")
 def taken(e: Evidence) -> Says:
     whole = over(e, SEPARATE, ROTATED)
@@ -84,7 +85,7 @@ def taken(e: Evidence) -> Says:
     if not (peer and fused and separate):
         raise NotMeasured("nothing was timed beside V8 at this shape")
     graph = times(Estimates({MAIN: peer.over}, "×"))
-    return numbers(peer=graph, fused=times(fused), hybrid=hybrid), checks(
+    return numbers(peer=graph, fused=times(fused), hybrid=hybrid, whole=times(whole)), checks(
         peer.version.startswith("torch"), faster(graph), slower(hybrid), fused * hybrid > 1, separate > fused * fused,
         fused[MAIN] > whole[ROTATED], faster(whole),
     )

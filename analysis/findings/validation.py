@@ -69,9 +69,9 @@ def by_their_log(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("checks-sure", """No document prints this test; it is that of their programs. How sure is it? For another
-kernel, register tiling, a log has the counts at four head dims, and on inputs drawn as theirs we get the same, but
-for {off} element.""")
+@finding("checks-sure", """No document prints this test: we took it from their programs. A log of another kernel,
+register tiling, has its counts at four head dims. On inputs drawn as theirs ours are the same, but for {off}
+element.""")
 def as_theirs(e: Evidence) -> Says:
     ours, logged = of_test(TILED, "counted"), in_log(TILED)
     off = sum(abs(ours[key].value - logged[key].value) for key in LOG)
