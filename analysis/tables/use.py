@@ -106,8 +106,9 @@ def _runs(problem: Problem, target: str) -> str:
 def rules() -> Table:
     """Which kernel the op runs for a call, and why."""
     rows = [
-        (" and ".join(rule.dtypes), rule.queries, rule.keys, rule.capability, rule.kernel, escape(rule.reason))
+        (" and ".join(rule.dtypes), rule.queries, rule.keys, rule.capability, link(name), escape(rule.reason))
         for rule in TABLE
+        for name in (V8 if rule.kernel == "cluster" else f"rope_{rule.kernel}",)
     ]
     header = ("dtype", "queries a head", "keys", "compute capability", "kernel", "why")
     caption = (
