@@ -48,8 +48,8 @@ def v8_idea(e: Evidence) -> Plot:
     That is what the card gets for the main shape; where its kernel has no cluster, the emulated target.
     """
     target = e.target if capability(e.target) >= CLUSTERS_SINCE else EMULATED_TARGET
-    shape, problem = VERSIONS["rope_v8"](MAIN, target).launches[-1].shape, MAIN
-    title = f"The third step: {shape.cluster} blocks share {shape.queries} queries"
+    shape, problem = VERSIONS["rope_v8_mma"](MAIN, target).launches[-1].shape, MAIN
+    title = f"The second step: {shape.cluster} blocks share {shape.queries} queries"
     with canvas(title, height=5.6) as (figure, (axis,)):
         axis.set(xlim=(-0.2, 3.4), ylim=(-2.6, 3.4))
         axis.axis("off")

@@ -15,8 +15,9 @@ from ..claims.rule import IN_PROSE
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured, said, stated
 from ..studies import MAIN, SLICES, STALLS
 from . import Says, checks, exact, faster, finding, not_faster, numbers, of_values, slower, times
+from .rope import v1
 
-SMALL, BOTH = (128, 512, 2048), (512, 2048)  # head dims with four heads of 64 tokens; those of all families
+SMALL = (128, 512, 2048)  # head dims with four heads of 64 tokens
 DIMS = (512, 2048, 4096, 8192)
 V7, SEPARATE, ONLINE = "rope_v7", "rope_separate", "attention_online_fixed"
 SECTORS = {  # the card's counter, and the emulator's
@@ -41,11 +42,10 @@ WAITS = {  # the reasons for which a warp does not issue, under headings; a GPU 
 }
 
 
-@finding("answer-rules", """Whether an embedding depends on the values of Q and K does not decide. RoPE does, and V8
-fuses it, of all dims if it must. It is then {v8:.1} as fast as separate kernels with its attention.""")
-def rules(e: Evidence) -> Says:
-    v8 = e.speedup("rope_v8", over="rope_separate_v8", study="beyond", hdim=BOTH, heads=4, rotary="full")
-    return numbers(v8=times(v8.at(MAIN.hdim))), checks(faster(v8))
+@finding("answer-tables", """RoPE's V1 loses by its [tables of cosines and sines](rope.html). Without them, and with
+every rotation kept, it is no slower than separate kernels.""")
+def tables(e: Evidence) -> Says:
+    return v1(e)
 
 
 @functools.lru_cache(maxsize=4)

@@ -21,7 +21,7 @@ SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
 @finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** Against separate kernels that load four
-floats too, the fused V5 takes {v5:slower} longer, and by the authors' own times {own:slower}.""")
+floats too, V5, the authors' fifth fused version, takes {v5:slower} longer, and by their own times {own:slower}.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study=SLICES, hdim=(512, 2048))
     theirs = own(V5, FLOAT4)
@@ -54,8 +54,8 @@ def v8(e: Evidence) -> Says:
 
 
 @finding("front-checks", """**[The test cannot see NaN.](checks.html)** The recommended attention kernel returns mostly
-NaN. The authors' test counts none of it: at two of four head dims the kernel passes, and at the others it fails for
-doubled values ({seen} of the outputs).""")
+NaN (not a number). The authors' test counts none of it: at two of four head dims the kernel passes, and at the others
+it fails for doubled values ({seen} of the outputs).""")
 def nan(e: Evidence) -> Says:
     _, check = by_their_test(e)
     return numbers(seen=share(ONLINE, "counted", (MAIN.hdim,))), checks(e.nan_share(ONLINE, hdim=LOG) > 0.5, check)
@@ -78,8 +78,8 @@ def you(e: Evidence) -> Says:
 
 
 @finding("front-sure", """**[How sure?](method.html)** These bars are known to within {clock} on *their SMs*, and
-{alone} on the whole card, with warm caches. The authors' card was not at hand. The shapes are theirs: few tokens, huge
-heads.""")
+{alone} on the whole card, with inputs in the cache. The authors' card was not at hand. The shapes are theirs: few
+tokens, huge heads.""")
 def sure(e: Evidence) -> Says:
     pairs = ((V5, SCALAR), (V5, FLOAT4), (V7, SEPARATE), (V1C, SEPARATE))
 

@@ -101,8 +101,8 @@ def fastest_other(e: Evidence, problem: Problem, study: str, timer: str = WARM) 
     return found[0], times(Estimates({problem: found[0].over}, "×"))
 
 
-@finding("fuse-rule", """Yes, where a head has few queries: when you decode from raw keys, and in float32 up to {few}
-queries. With {least} to {few} it lost at {lost} of {all} shapes. With more, fusing mostly gains nothing.""")
+@finding("fuse-rule", """Yes, where a head has few queries: when you decode from raw (unrotated) keys, and in float32 up
+to {few} queries. With {least} to {few} it lost at {lost} of {all} shapes. With more, fusing mostly gains nothing.""")
 def rule(e: Evidence) -> Says:
     few, many = outcomes(e, few_queries), outcomes(e, many_queries)
     read = (e.study(name).source("timings") for name in MAPPED)
@@ -112,8 +112,8 @@ def rule(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("fuse-choice", """`rope_attention` chooses for you. In float32 it fused up to {few} queries at every shape that
-we timed, and beyond that mostly not. At a few shapes with more queries it still fused. There, rotating first
+@finding("fuse-choice", """`rope_attention`, *the op*, chooses for you. In float32 it fused up to {few} queries at every
+shape that we timed, and beyond that mostly not. At a few shapes with more queries it still fused. There, rotating first
 with the same attention was never faster.""")
 def choice(e: Evidence) -> Says:
     fused = {FULL, RAW, "rope_chunk", "rope_wide_decode"}
@@ -125,6 +125,18 @@ def choice(e: Evidence) -> Says:
         {served(e, problem) for problem in few} <= fused, 2 * len(kept) < len(many),
         all(FULL in alike[problem] for problem in kept),
     )  # fmt: skip
+
+
+@finding("fuse-marks", """Up to {most} queries a call runs `rope_decode` or `rope_wide_decode`, and the marks of float32
+are V8's. V8 lost to rotating first at {lost} of those shapes, all of one query. That says nothing about the kernels
+that run.""")
+def marks(e: Evidence) -> Says:
+    alike = compared(e, decodes)
+    lost = [problem for problem, fastest in alike if FULL not in fastest]
+    return numbers(most=MOST_QUERIES, lost=len(lost)), checks(
+        {served(e, problem) for problem, _ in alike} <= {RAW, "rope_wide_decode"},
+        all(problem.seq_q == 1 for problem in lost),
+    )
 
 
 @finding("fuse-decode", """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* The call

@@ -159,8 +159,8 @@ def releases(e: Evidence) -> Says:
     )
 
 
-@finding("wave-relocatable", """One build would not fit: relocatable code (`-rdc=true`) of CUDA 13, where an SM holds
-{blocks:.0} blocks of V7 at most.""")
+@finding("wave-relocatable", """One build would not fit: relocatable code (`-rdc=true`, to be linked later) of CUDA 13,
+where an SM holds {blocks:.0} blocks of V7 at most.""")
 def relocatable(e: Evidence) -> Says:
     rows = released(f"control_{V7}", target=AUTHORS_TARGET, build="rdc")
     late = rows["release"].str.startswith("13.")
