@@ -33,7 +33,7 @@ def fusing(e: Evidence) -> Plot:
     return _speedups(
         e, "front", 3.0, False,
         f"Head dim {MAIN.hdim}: published for the {published.card('rope')}, measured on the {e.card}, on a slice with "
-        f"as many SMs ({SLICE}) and whole. Light and dark bars differ in SMs and in clock. A row has one baseline; "
+        f"as many SMs ({SLICE}) and whole. The two measured bars differ in SMs and in clock. A row has one baseline; "
         f"V8's is its own attention, with RoPE in front. V7 and V8 rotate {MAIN.rotary_dim} dims, V1 all. A float4 is "
         "four floats, loaded at once. In the text: the GPU alone, the whole card where nothing else is said.",
         "V7 wins on their SMs, as published, and loses on the whole card",
