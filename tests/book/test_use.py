@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import kernels
+from analysis import figures
 from analysis.book.build import NOTEBOOKS
 from analysis.evidence import TIE, Evidence
 from analysis.models import rivals
@@ -40,6 +41,12 @@ def test_the_speedup_of_a_row_is_that_of_its_two_times(e: Evidence) -> None:
     for row in use.beside_pytorch(e).plain().rows:
         ours, theirs, speedup = (float(re.match(r"[\d.]+", cell)[0]) for cell in row[1:4])  # type: ignore[index]
         assert theirs / ours == pytest.approx(speedup, rel=TIE - 1, abs=0.05 / ours * speedup + 0.005)
+
+
+def test_each_shape_of_the_map_has_a_mark_that_no_other_hides(e: Evidence) -> None:
+    plot = figures.fuse_map(e)
+    lines = [(id(axis), line.get_xydata()) for axis in plot.figure.axes for line in axis.lines]
+    assert len({(axis, *at[0]) for axis, at in lines if len(at)}) == len(plot.data) > 100
 
 
 @pytest.mark.filterwarnings("ignore:.*computes this attention in PyTorch")
