@@ -6,12 +6,14 @@ import io
 import multiprocessing
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tqdm import tqdm
 
 from analysis import record
 from analysis.evidence.current import today
@@ -44,6 +46,7 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def measure() -> None:
+    tqdm.set_lock(threading.RLock())  # forked processes share the default one, which a killed one never gives back
     run.measure_studies([STUDY], PROCESSES)
 
 
