@@ -1,59 +1,36 @@
 """Decode calls of the ops on a card that is made up: what they hand to the kernels, and which calls they take."""
 
 import ctypes
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from made_up_driver import Driver, at, grid_of, in_place
 from ops_reference import allowed_of, expected_of, right_calls
-from test_ops_launch import CELLS, at, use
 
 from kernels import rope_attention
 from kernels.flash import args
 from kernels.flash.combine import NAMES as COMBINED
-from kernels.limits import Share
 from kernels.op.arguments import Asked, Tensors
 from kernels.op.fallback import attend
-from kernels.runtime import compile as compiler
-from kernels.runtime import gpu, streams
-from kernels.runtime.gpu import C_FORMATS
-from kernels.version import Kernel, SharedLayout
 
 GROUPS = (args.Tensors, args.Sizes, args.Rotation, args.Workspace)
 NAMES = [name for group in GROUPS for name in (group._fields if group is not args.Rotation else
          ["turn_batch" if field == "batch" else field for field in group._fields])]  # fmt: skip
+THREADS = 12  # offset in a configuration
 
 
-class Card:
+class Card(Driver):
     """A card of four multiprocessors: a call's first launch attends by its arguments, a second has the same."""
 
-    device = tensor_device = stream = 0
-
-    def __init__(self) -> None:
-        self.kernels: dict[str, Kernel] = {}
-        self.launched: list[dict[str, Any]] = []
-        self.names: list[str] = []
-
-    def compile(self, kernel: Kernel, target: str) -> str:
-        self.kernels[kernel.name] = kernel
-        return kernel.name
-
-    def load(self, name: str) -> int:
-        self.names.append(name)
-        return len(self.names) - 1
+    sms = 4
 
     def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
         name = self.names[handle]
-        pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
-        given: dict[str, Any] = {}
-        fields = COMBINED if name.startswith("combine") else NAMES
-        for i, (field, kind) in enumerate(zip(fields, self.kernels[name].parameters, strict=True)):
-            cell = CELLS[C_FORMATS.get(str(kind), "Q")]
-            given[field] = ctypes.cast(pointers[i], ctypes.POINTER(cell))[0]
-        *grid, given["threads"] = ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:4]
-        given["grid"] = tuple(grid)
+        given = self.given(handle, parameters, COMBINED if name.startswith("combine") else NAMES)
+        given |= {"grid": grid_of(config), "threads": ctypes.c_uint32.from_address(config + THREADS).value}
         if name.startswith("combine"):
             before = self.launched[-1]
             same = {*COMBINED} & {*NAMES} - {"rows"}  # which before are those of tables
@@ -134,16 +111,9 @@ def compute(given: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> Card:
-    made = Card()
-    own = (streams, "share_of", lambda device: Share(4)), (gpu, "configure", unlimited(gpu.configure))
-    use(made, monkeypatch, (compiler, "compile_ptx", made.compile), *own)
-    return made
-
-
-def unlimited(configure: Any) -> Any:
-    """Without the driver, which is told of shared memory above 48 KB and asked about clusters."""
-    return lambda function, launch, *rest: configure(function, replace(launch, shared=SharedLayout(), cluster=1), *rest)
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
+    with in_place(Card(), monkeypatch) as made:
+        yield made
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -194,7 +164,7 @@ def test_a_growing_cache_loads_two_kernels_and_is_read_where_it_lies(card: Card)
     for seq_k in range(1, 3001, 307):
         rope_attention(q, cache[:, :, :seq_k], cache[:, :, :seq_k], interleaved=False)
         assert (card.launched[-1]["k"], card.launched[-1]["seq_k"]) == (cache.data_ptr(), seq_k)
-    assert len(card.names) == 2
+    assert len(card.loaded) == 2
 
 
 def test_lengths_are_read_by_each_launch(card: Card) -> None:

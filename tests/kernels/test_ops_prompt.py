@@ -1,27 +1,23 @@
 """Prompts in half precision of the ops, on a card that is made up: which kernel takes them, and what it is handed."""
 
-import ctypes
 import pickle
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from made_up_driver import at, grid_of, in_place
 from ops_reference import EPS, expected_of, right_calls
-from test_ops_decode import NAMES, Card, attend_as, card, normal
-from test_ops_launch import CELLS, at
+from test_ops_decode import NAMES, Card, attend_as, normal
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention
 from kernels.flash.prompts import plan
 from kernels.flash.prompts.float32_plan import prompt32_call
 from kernels.op import dispatch
-from kernels.runtime import compile as compiler
-from kernels.runtime import gpu
-from kernels.runtime.gpu import C_FORMATS
 from kernels.tensor_map import MAP_BYTES, TensorMap
 
-__all__ = ["card"]
 PARTS, MAPS = ("scales", "q_parts", "k_parts", "v_parts"), ("q_map", "k_map", "v_map")
 EXTRA = {0: (), 1: ("k_rotated",), 2: MAPS[1:], 4: PARTS, 7: (*PARTS, *MAPS)}
 
@@ -35,7 +31,7 @@ class PromptCard(Card):
         self.rotated: list[dict[str, Any]] = []
         self.split: dict[str, Any] = {}
 
-    def encode(self, of: TensorMap, address: int) -> bytes:
+    def encode_map(self, of: TensorMap, address: int) -> bytes:
         assert not any(stride % 16 or not stride for stride in of.strides)
         self.maps.append((of, address))
         return pickle.dumps(len(self.maps) - 1).ljust(MAP_BYTES, b"\0")
@@ -45,16 +41,10 @@ class PromptCard(Card):
         if name.startswith("combine"):
             assert self.launched[-1]["splits"] > 1
             return 0
-        kinds = self.kernels[name].parameters
-        pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
-        given: dict[str, Any] = {"kernel": name}
-        for i, field in enumerate((*NAMES, *EXTRA[len(kinds) - len(NAMES)])):
-            if field.endswith("_map"):
-                given[field] = pickle.loads(ctypes.string_at(pointers[i], MAP_BYTES))
-            else:
-                cell = CELLS[C_FORMATS.get(str(kinds[i]), "Q")]
-                given[field] = ctypes.cast(pointers[i], ctypes.POINTER(cell))[0]
-        given["grid"] = tuple(ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:3])
+        extra_names = EXTRA[len(self.kernels[name].parameters) - len(NAMES)]
+        given = self.given(handle, parameters, (*NAMES, *extra_names))
+        given |= {"kernel": name, "grid": grid_of(config)}
+        given |= {field: pickle.loads(given[field]) for field in MAPS if field in given}
         if name.startswith("rotate"):
             self.rotated.append(given)
             assert given["k_rotated"] != given["k"]
@@ -109,13 +99,9 @@ class PromptCard(Card):
 
 
 @pytest.fixture
-def prompts(card: Card, monkeypatch: pytest.MonkeyPatch) -> PromptCard:
-    made = PromptCard()
-    monkeypatch.setattr(compiler, "compile_ptx", made.compile)
-    monkeypatch.setattr(gpu, "load_ptx", made.load)
-    monkeypatch.setattr(gpu, "_launch_entry", lambda: made.launch)
-    monkeypatch.setattr(gpu, "encode_map", made.encode)
-    return made
+def prompts(monkeypatch: pytest.MonkeyPatch) -> Iterator[PromptCard]:
+    with in_place(PromptCard(), monkeypatch) as made:
+        yield made
 
 
 def takes(step: int, name: str, q: torch.Tensor, given: dict[str, Any]) -> bool:
