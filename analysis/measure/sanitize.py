@@ -32,7 +32,7 @@ from kernels import VERSIONS, Problem, Unsupported
 from kernels.checking.check import OWN, problems
 from kernels.checking.reference import make_inputs
 from kernels.runtime.compile import compile_ptx, require_target
-from kernels.runtime.gpu import DTYPES, device_target, encode_map, load_ptx, prepare_launch, require_gpu
+from kernels.runtime.gpu import DRIVER, DTYPES, device_target, load_ptx, prepare_launch, require_gpu
 
 from ..errors import REFUSED, MeasureError
 from ..evidence.current import Row, current, identity
@@ -89,7 +89,7 @@ def run_version(name: str, problem: Problem, tool: str, unwritten: str = "") -> 
             memory[name][: buffer.size] = torch.as_tensor(contents).to(DTYPES[buffer.dtype]).flatten()
     maps = {name: buffer.tensor_map for name, buffer in plan.buffers.items() if buffer.tensor_map is not None}
     given: dict[str, Any] = {name: buffer.data_ptr() for name, buffer in memory.items()}
-    given |= {name: encode_map(of, given[of.buffer]) for name, of in maps.items()}
+    given |= {name: DRIVER.encode_map(of, given[of.buffer]) for name, of in maps.items()}
     for launch in plan.launches:
         require_target(launch, target)
         values = [given[argument] if isinstance(argument, str) else argument for argument in launch.args]

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..runtime import kept
+
 HALF = (torch.float16, torch.bfloat16)
 DTYPES = (torch.float32, torch.float64, *HALF)
 POSITION_DTYPES = (torch.int32, torch.int64)
@@ -65,7 +67,7 @@ class Settled(NamedTuple):
         return Asked(*self[:5], q_offset, self.scale)
 
 
-_settled: dict[Any, Settled] = {}
+_settled: dict[Any, Settled] = kept({})
 
 
 def ask(

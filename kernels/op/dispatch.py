@@ -14,26 +14,21 @@ from ..flash.cluster.launch import MOST_ROW_STRIDE, MOST_STRIDE, require_stride
 from ..flash.cluster.shape import power_of_two
 from ..limits import Share
 from ..rates import rates_of, rates_of_turning, slopes_of
-from ..runtime import gpu, streams
+from ..runtime import gpu, kept, streams
 from ..version import Problem, Unsupported
 from . import resident
 from .arguments import MOST_PLACES, NO_TENSORS, Settled, Tensors
 from .fallback import MOST_POSITIONS
 from .launcher import DTYPES, Launcher
 
-_C = torch._C
 PACKAGE = __name__.split(".")[0]
 ANY_KEYS = 0  # of the launches that a signature has: takes any; others are by the keys that they are planned for
 ROW_BYTES = 16  # that a row starts on
 ALIGNED = (ROW_BYTES,) * 16  # strides of four tensors that kernels take where they lie
 MOST_ROWS = 2**31 - 1  # of tables, which kernels count in an int32
-
 KEYS = 64  # of a tile
 
-_copied: set[str] = set()
-
-# torch.cuda.current_device without the question whether CUDA has begun: here it has. Builds without CUDA lack it.
-_current_device = getattr(torch._C, "_cuda_getDevice", lambda: torch.cuda.current_device())
+_copied: set[str] = kept(set())
 
 
 def launch_on_card(
@@ -54,16 +49,17 @@ def launch_on_card(
 
     Raises: Unsupported where no kernel takes the call; nothing has been launched then.
     """
-    device = card_of(q)
+    driver = gpu.DRIVER
+    device = driver.card_of(q)
     if device < 0:
         template = "the tensors are on {needed}; the kernels take those on {allowed}"
         raise Unsupported("capability", q.device.type, "cuda", template)
-    if _current_device() != device:
-        with torch.cuda.device(device):
+    if driver.current_device() != device:
+        with driver.on(device):
             return launch_on_card(q, k, v, out, tensors, settled, q_offset, share)
     seq_q, seq_k, rotary_dim = settled.seq_q, k.size(2), settled.rotary_dim
     if share is None:
-        found = settled.launches.get(_C._cuda_getCurrentRawStream(device)) or streams.plans(settled.launches, device)
+        found = settled.launches.get(driver.current_stream(device)) or streams.plans(settled.launches, device)
     else:
         found = settled.launches.get(share, {})
     ready = found.get(ANY_KEYS) or found.get(planned_keys(seq_k))
@@ -115,11 +111,6 @@ def _others(
     rows, pitch = (0, 0) if cos is None else (min(cos.shape[0], MOST_ROWS), cos.stride(0))
     apart = 0 if positions is None or positions.dim() == 1 else positions.stride(0)
     return (*[0 if each is None else each.data_ptr() for each in held], rows, pitch, apart), held
-
-
-def card_of(x: torch.Tensor) -> int:
-    """The index of the CUDA device that a tensor is on; -1 elsewhere."""
-    return x.get_device() if x.is_cuda else -1
 
 
 @functools.lru_cache(maxsize=4096)

@@ -147,6 +147,6 @@ def encoded(plan: Plan, moving: Sequence[Any]) -> tuple[bytes, ...]:
         if found is None:
             if len(plan.encoded) >= MOST_MAPS:
                 plan.encoded.clear()
-            found = plan.encoded[key] = gpu.encode_map(of, moving[number])
+            found = plan.encoded[key] = gpu.DRIVER.encode_map(of, moving[number])
         made.append(found)
     return tuple(made)

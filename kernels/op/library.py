@@ -13,10 +13,11 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from ..limits import Share
+from ..runtime import gpu, kept
 from ..runtime.streams import NO_SUCH_CLUSTER, green_share
 from ..version import Unsupported
 from .arguments import NO_TENSORS, Asked, Settled, Tensors, ask, require_strided
-from .dispatch import card_of, launch_on_card
+from .dispatch import launch_on_card
 from .fallback import attend, gradients
 
 NAMESPACE = __name__.split(".")[0]
@@ -25,7 +26,7 @@ Tensor? slopes, Tensor? lengths, str family, SymInt rotary_dim, float base, bool
 SymInt q_offset, float scale, bool fallback) -> Tensor"""
 TENSORS = 8  # of the schema's arguments
 
-_warned: set[str] = set()
+_warned: set[str] = kept(set())
 
 
 def compute(
@@ -48,7 +49,7 @@ def compute(
         return launch_on_card(q, k, v, out, tensors, settled, q_offset, share)
     except (Unsupported, RuntimeError) as refusal:
         if share is None and getattr(refusal, "code", "") == NO_SUCH_CLUSTER:  # a green context is current
-            return compute(q, k, v, tensors, settled, q_offset, fallback, out, green_share(card_of(q)))
+            return compute(q, k, v, tensors, settled, q_offset, fallback, out, green_share(gpu.DRIVER.card_of(q)))
         for name, x in (("q", q), ("k", k), ("v", v)):
             require_strided(name, x)
         if not isinstance(refusal, Unsupported):

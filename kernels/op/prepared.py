@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..flash.call import TENSORS
-from ..runtime import cache, gpu
+from ..runtime import cache, gpu, kept
 from ..runtime import compile as compiler
 from ..tensor_map import MAP_BYTES
 from ..version import Launch
@@ -78,7 +78,7 @@ class Prepared:
         return True
 
 
-_made: dict[Any, Prepared] = {}
+_made: dict[Any, Prepared] = kept({})
 
 
 def _key(launch: Launch, index: int) -> Any:

@@ -17,38 +17,35 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..runtime import streams
+from ..runtime import gpu, kept
 
 MOST_BYTES = 64 << 20  # on all GPUs together
 
-_tables: dict[Any, torch.Tensor] = {}
-_addresses: set[int] = set()  # of the tables that are kept
-_bytes = 0  # of the tables that are kept
+_tables: dict[Any, torch.Tensor] = kept({})
+_bytes: dict[int, int] = kept({})  # of the tables that are kept, by address
 
 
 def table(key: Any, device: torch.device, make: Callable[[], np.ndarray]) -> torch.Tensor:
     """The table of `key` on a device, made by `make` on first use. Raises: RuntimeError under capture."""
-    global _bytes
     found = _tables.get((key, device))
     if found is None:
         refuse_capture("a table")
         made = torch.from_numpy(make()).to(device)
-        if _bytes + made.nbytes > MOST_BYTES:
+        if sum(_bytes.values()) + made.nbytes > MOST_BYTES:
             return made
-        _bytes += made.nbytes
         found = _tables.setdefault((key, device), made)
-        _addresses.add(found.data_ptr())
+        _bytes[found.data_ptr()] = found.nbytes
     return found
 
 
 def stays(made: torch.Tensor) -> bool:
     """Whether it is a table that lives as long as the process."""
-    return made.data_ptr() in _addresses
+    return made.data_ptr() in _bytes
 
 
 def refuse_capture(needed: str) -> None:
     """Raise RuntimeError while a CUDA graph is being captured."""
-    if streams.capturing():
+    if gpu.DRIVER.capturing():
         raise RuntimeError(
             f"a CUDA graph is being captured, and this call needs {needed} that no call before it has made; "
             "make one call with the same arguments, on tensors and a slice of the card alike, before the capture"

@@ -76,10 +76,10 @@ def compile_classes(calls: Iterable[Call], target: str, share: Share = WHOLE) ->
 def load_classes(calls: Iterable[Call], base: float, device: torch.device | str | int) -> int:
     """Compile the kernels of calls and load them on a device; return how many. Raises: Unsupported, CompileError."""
     one = torch.zeros(1, device=device)
-    index = dispatch.card_of(one)
+    index = gpu.DRIVER.card_of(one)
     if index < 0:
         raise ValueError(f"device is {device}; it must be a CUDA device, or give a target")
-    with torch.cuda.device(index):
+    with gpu.DRIVER.on(index):
         classes, count = compile_classes(calls, gpu.device_target(), streams.share_of(index))
         for call in classes:
             of = call.problem

@@ -11,6 +11,7 @@ from cuda.bindings import driver
 
 from ..tensor_map import MAP_BYTES, TensorMap
 from ..version import SYNC, Buffer, Launch, Plan, Sync, Unsupported
+from . import kept
 from .compile import assembled, compile_ptx, entry_name, require_block_shared, require_target
 
 ALIGNMENT = 256
@@ -20,21 +21,8 @@ GREEN_SINCE = 12_040  # of the driver
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "uint8", "int32")}
 NAN_BITS = 0xFF  # of a float8, which is kept as its bits
 C_FORMATS = {"uint32": "I", "int32": "i", "cint": "i", "cuint": "I", "float32": "f", "uint64": "Q"}  # of struct
+_library = functools.cache(lambda: ctypes.CDLL("libcuda.so.1"))
 ADDRESS, MAP = "Q", f"{MAP_BYTES}s"  # a tensor map is passed by value
-
-
-@functools.cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
-
-
-@functools.cache
-def _launch_entry() -> Any:
-    """The driver's cuLaunchKernelEx without the work that the bindings do on every call."""
-    entry = _driver().cuLaunchKernelEx
-    entry.argtypes = (ctypes.c_void_p,) * 4
-    entry.restype = ctypes.c_int
-    return entry
 
 
 class GpuError(RuntimeError):
@@ -52,12 +40,62 @@ def _check(result: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
+class Driver:
+    """The CUDA driver, and torch's state of it: all that is asked of a card. Tests put another in place of DRIVER."""
+
+    api: Any = driver  # the bindings
+    on: Any = torch.cuda.device
+    available, begin = staticmethod(torch.cuda.is_available), staticmethod(torch.cuda.init)
+    capability, torch_stream = staticmethod(torch.cuda.get_device_capability), staticmethod(torch.cuda.current_stream)
+    # Of torch, without the question whether CUDA has begun, as it has there; builds without CUDA lack both.
+    current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
+    current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+    @functools.cached_property
+    def launch(self) -> Any:
+        """The driver's cuLaunchKernelEx without the work that the bindings do on every call."""
+        entry = _library().cuLaunchKernelEx
+        entry.argtypes = (ctypes.c_void_p,) * 4
+        return entry
+
+    def card_of(self, x: torch.Tensor) -> int:
+        """The index of the CUDA device that a tensor is on; -1 elsewhere."""
+        return x.get_device() if x.is_cuda else -1
+
+    def capturing(self) -> bool:
+        """Whether a CUDA graph is being captured on the current stream."""
+        return self.available() and torch.cuda.is_current_stream_capturing()
+
+    def load(self, ptx: str, target: str) -> Any:
+        """The driver's function for the one kernel in `ptx`, in the context of the current device."""
+        torch.zeros(1, device="cuda")  # makes torch's context current
+        module = _check(self.api.cuModuleLoadData(assembled(ptx, target)))
+        return _check(self.api.cuModuleGetFunction(module, entry_name(ptx).encode()))
+
+    def encode_map(self, of: TensorMap, address: int) -> bytes:
+        """The driver's form of a map of 2-byte elements that begin at `address`. Raises: GpuError."""
+        room = (ctypes.c_uint8 * (MAP_BYTES + 63))()
+        place = -(-ctypes.addressof(room) // 64) * 64
+        rank, swizzle = len(of.sizes), {0: 0, 32: 1, 64: 2, 128: 3}[of.swizzle]
+        wide, narrow = (lambda x, kind=kind: (kind * len(x))(*x) for kind in (ctypes.c_uint64, ctypes.c_uint32))
+        float16, promote_256_bytes, plain, zeros = 6, 3, 0, 0
+        code = _library().cuTensorMapEncodeTiled(
+            ctypes.c_void_p(place), float16, rank, ctypes.c_void_p(address), wide(of.sizes), wide(of.strides),
+            narrow(of.box), narrow([1] * rank), plain, swizzle, promote_256_bytes, zeros,
+        )  # fmt: skip
+        _check((driver.CUresult(code), None))
+        return ctypes.string_at(place, MAP_BYTES)
+
+
+DRIVER = Driver()
+
+
 def require_gpu() -> torch.device:
     """The current CUDA device. Raises: GpuError when there is none."""
-    if not torch.cuda.is_available():
+    if not DRIVER.available():
         raise GpuError("no CUDA GPU is visible to torch on this machine; measuring needs one")
-    torch.cuda.init()
-    return torch.device("cuda", torch.cuda.current_device())
+    DRIVER.begin()
+    return torch.device("cuda", DRIVER.current_device())
 
 
 def device_target() -> str:
@@ -65,19 +103,18 @@ def device_target() -> str:
     return _target(require_gpu().index)
 
 
-@functools.cache
+@kept
 def _target(device: int) -> str:
-    major, minor = torch.cuda.get_device_capability(device)
+    major, minor = DRIVER.capability(device)
     return f"sm_{major}{minor}"
 
 
-@functools.cache
+@kept
 def _attribute(name: str, device: int) -> int:
     attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-    return int(_check(driver.cuDeviceGetAttribute(attribute, device)))
+    return int(_check(DRIVER.api.cuDeviceGetAttribute(attribute, device)))
 
 
-@functools.cache
 def multiprocessors(device: int) -> int:
     return _attribute("MULTIPROCESSOR_COUNT", device)
 
@@ -87,18 +124,18 @@ def stream_id(stream: int) -> int:
 
     Not of a stream that is captured: the driver refuses that, and ends the capture.
     """
-    return int(_check(driver.cuStreamGetId(stream)))
+    return int(_check(DRIVER.api.cuStreamGetId(stream)))
 
 
 def green_sms(stream: int) -> int:
     """The multiprocessors of the green context that a stream is of, or on stream 0 that is current; else 0."""
-    if _check(driver.cuDriverGetVersion()) < GREEN_SINCE:
+    if _check(DRIVER.api.cuDriverGetVersion()) < GREEN_SINCE:
         return 0
-    context = _check(driver.cuStreamGetGreenCtx(stream))
+    context = _check(DRIVER.api.cuStreamGetGreenCtx(stream))
     if not int(context):
         return 0
     kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-    return int(_check(driver.cuGreenCtxGetDevResource(context, kind)).sm.smCount)
+    return int(_check(DRIVER.api.cuGreenCtxGetDevResource(context, kind)).sm.smCount)
 
 
 def waits_for_launch(ptx: str) -> bool:
@@ -106,25 +143,21 @@ def waits_for_launch(ptx: str) -> bool:
     return "griddepcontrol.wait" in ptx
 
 
+# By the current device as well, since a function belongs to the context that it was loaded in.
+_loaded = kept(lambda ptx, device: DRIVER.load(ptx, _target(device)))
+
+
 def load_ptx(ptx: str) -> Any:
     """The driver's function for the one kernel in `ptx`, on the current device."""
     return _loaded(ptx, require_gpu().index)
 
 
-@functools.cache
-def _loaded(ptx: str, device: int) -> Any:
-    """As `load_ptx`; `device` is the current one, since a function belongs to the context that it was loaded in."""
-    torch.zeros(1, device="cuda")  # makes torch's context current
-    module = _check(driver.cuModuleLoadData(assembled(ptx, _target(device))))
-    return _check(driver.cuModuleGetFunction(module, entry_name(ptx).encode()))
-
-
 def _require_clusters(function: Any, config: Any, cluster: int) -> None:
     """Raises: Unsupported where not one cluster of that many blocks fits where the configuration launches to."""
-    code, fitting = driver.cuOccupancyMaxActiveClusters(function, config)
+    code, fitting = DRIVER.api.cuOccupancyMaxActiveClusters(function, config)
     if code != driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE and _check((code, fitting)) > 0:
         return
-    most = _check(driver.cuOccupancyMaxPotentialClusterSize(function, config))
+    most = _check(DRIVER.api.cuOccupancyMaxPotentialClusterSize(function, config))
     template = "a launch needs clusters of {needed} blocks, this GPU takes clusters of up to {allowed} of them"
     raise Unsupported("cluster", cluster, int(most), template)
 
@@ -142,12 +175,6 @@ def laid_out(formats: Sequence[str]) -> tuple[struct.Struct, list[int]]:
     return struct.Struct("@" + "".join(formats)), offsets
 
 
-def static_shared_bytes(function: Any) -> int:
-    """Bytes of shared memory that a kernel declares itself."""
-    name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-    return int(_check(driver.cuFuncGetAttribute(name, function)))
-
-
 def configure(function: Any, launch: Launch, early: bool = False) -> Any:
     """The driver's configuration of a launch to torch's current stream; also sets the function's attributes.
 
@@ -156,23 +183,25 @@ def configure(function: Any, launch: Launch, early: bool = False) -> Any:
     Raises:
         Unsupported: the GPU has less shared memory for a block, or takes no cluster of that size; with both numbers.
     """
-    declared, shared_bytes, cluster = static_shared_bytes(function), launch.dynamic_bytes, launch.cluster
+    shared_bytes, cluster = launch.dynamic_bytes, launch.cluster
+    name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+    declared = int(_check(DRIVER.api.cuFuncGetAttribute(name, function)))  # by the kernel itself
     if declared + shared_bytes > DEFAULT_SHARED_LIMIT:
-        limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", torch.cuda.current_device())
+        limit = _attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", DRIVER.current_device())
         require_block_shared(declared + shared_bytes, limit)
         name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        needed = max(shared_bytes, _check(driver.cuFuncGetAttribute(name, function)))  # of launches prepared before too
-        _check(driver.cuFuncSetAttribute(function, name, min(needed, limit - declared)))
+        needed = max(shared_bytes, _check(DRIVER.api.cuFuncGetAttribute(name, function)))  # of earlier launches too
+        _check(DRIVER.api.cuFuncSetAttribute(function, name, min(needed, limit - declared)))
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = (*launch.grid, 1, 1)[:3]
     config.blockDimX, config.blockDimY, config.blockDimZ = (*launch.block, 1, 1)[:3]
     config.sharedMemBytes = shared_bytes
-    config.hStream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())  # a slice takes smaller clusters
+    config.hStream = DRIVER.current_stream(DRIVER.current_device())  # a slice takes smaller clusters
     attributes = []
     if cluster > 1:
         if cluster > PORTABLE_CLUSTER:
             name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-            _check(driver.cuFuncSetAttribute(function, name, 1))
+            _check(DRIVER.api.cuFuncSetAttribute(function, name, 1))
         attribute = driver.CUlaunchAttribute()
         attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster, 1, 1
@@ -193,8 +222,8 @@ def configure(function: Any, launch: Launch, early: bool = False) -> Any:
 def launcher(function: Any, config: Any, addresses: Sequence[int], cells: Any) -> Callable[[], None]:
     """A bare driver launch to torch's current stream at the time of the call; `cells` holds what `addresses` are of."""
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-    launch_kernel, current_raw_stream = _launch_entry(), torch._C._cuda_getCurrentRawStream
-    device, configuration, handle = torch.cuda.current_device(), config.getPtr(), int(function)
+    launch_kernel, current_raw_stream = DRIVER.launch, DRIVER.current_stream
+    device, configuration, handle = DRIVER.current_device(), config.getPtr(), int(function)
     parameters, last_stream = ctypes.addressof(pointers), int(config.hStream)
 
     def launch(_alive: Any = (config, pointers, cells)) -> None:
@@ -218,21 +247,6 @@ def prepare_launch(
     layout, offsets = laid_out(formats_of(launch, maps))
     cells = ctypes.create_string_buffer(layout.pack(*values))
     return launcher(function, config, [ctypes.addressof(cells) + offset for offset in offsets], cells)
-
-
-def encode_map(of: TensorMap, address: int) -> bytes:
-    """The driver's form of a map of 2-byte elements that begin at `address`. Raises: GpuError."""
-    room = (ctypes.c_uint8 * (MAP_BYTES + 63))()
-    place = -(-ctypes.addressof(room) // 64) * 64
-    rank, swizzle = len(of.sizes), {0: 0, 32: 1, 64: 2, 128: 3}[of.swizzle]
-    wide, narrow = (lambda x, kind=kind: (kind * len(x))(*x) for kind in (ctypes.c_uint64, ctypes.c_uint32))
-    float16, promote_256_bytes, plain, zeros = 6, 3, 0, 0
-    code = _driver().cuTensorMapEncodeTiled(
-        ctypes.c_void_p(place), float16, rank, ctypes.c_void_p(address), wide(of.sizes), wide(of.strides),
-        narrow(of.box), narrow([1] * rank), plain, swizzle, promote_256_bytes, zeros,
-    )  # fmt: skip
-    _check((driver.CUresult(code), None))
-    return ctypes.string_at(place, MAP_BYTES)
 
 
 class BufferSet:
@@ -271,7 +285,7 @@ class BufferSet:
     def argument(self, copy: int, name: str) -> int | bytes:
         """The argument of a launch for a buffer: its address, or the tensor map that it describes."""
         if name in self.maps:
-            return encode_map(self.maps[name], self[copy, self.maps[name].buffer].data_ptr())
+            return DRIVER.encode_map(self.maps[name], self[copy, self.maps[name].buffer].data_ptr())
         return self[copy, name].data_ptr()
 
     def __len__(self) -> int:

@@ -8,36 +8,33 @@ see: it is taken for that of the whole card until a launch is refused.
 """
 
 import contextlib
-import functools
 from typing import Any
-
-import torch
 
 from ..limits import Share, limits_of
 from ..version import Kernel, Launch, SharedLayout, Unsupported
-from . import gpu
+from . import gpu, kept
 
 MOST_STREAMS = 4096  # that are remembered of others than torch
 NO_SUCH_CLUSTER = "CUDA_ERROR_INVALID_CLUSTER_SIZE"
 CLUSTERS = (16, 8, 4, 2)
 PROBE = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry probe() { ret; }\n"
 
-_lasting: dict[tuple[int, int], Share] = {}  # of torch's own streams, by device and handle
-_others: dict[int, Share] = {}  # by id
+_lasting: dict[tuple[int, int], Share] = kept({})  # of torch's own streams, by device and handle
+_others: dict[int, Share] = kept({})  # by id
 
 
 def share_of(device: int) -> Share:
     """The share of torch's current stream; `device` is the current one. Raises: GpuError."""
-    stream = torch._C._cuda_getCurrentRawStream(device)
+    stream = gpu.DRIVER.current_stream(device)
     found = _lasting.get((device, stream))
-    if found is None and not capturing():
+    if found is None and not gpu.DRIVER.capturing():
         found = _others.get(gpu.stream_id(stream))
     return found or _ask(device, stream)
 
 
 def plans(kept: dict[Any, dict[int, Any]], device: int) -> dict[int, Any]:
     """The plans that are kept for the share of torch's current stream, by the share and by handles that last."""
-    stream, found = torch._C._cuda_getCurrentRawStream(device), kept.setdefault(share_of(device), {})
+    stream, found = gpu.DRIVER.current_stream(device), kept.setdefault(share_of(device), {})
     if (device, stream) in _lasting:
         kept[stream] = found
     return found
@@ -45,20 +42,15 @@ def plans(kept: dict[Any, dict[int, Any]], device: int) -> dict[int, Any]:
 
 def green_share(device: int) -> Share:
     """The share of the current stream, in a slice that refused a cluster. Raises: GpuError."""
-    share = _ask(device, torch._C._cuda_getCurrentRawStream(device))
+    share = _ask(device, gpu.DRIVER.current_stream(device))
     return share._replace(cluster=min(share.cluster, gpu.PORTABLE_CLUSTER))
-
-
-def capturing() -> bool:
-    """Whether a CUDA graph is being captured on the current stream."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _ask(device: int, stream: int) -> Share:
     sms = gpu.green_sms(stream)
     share = Share(sms, _largest_cluster()) if sms else _whole(device)
-    if stream and stream == torch.cuda.current_stream(device).stream_id:  # as torch names a stream that is not its own
-        if capturing():
+    if stream and stream == gpu.DRIVER.torch_stream(device).stream_id:  # it is not torch's own
+        if gpu.DRIVER.capturing():
             return share
         if len(_others) >= MOST_STREAMS:
             _others.clear()
@@ -68,7 +60,7 @@ def _ask(device: int, stream: int) -> Share:
     return share
 
 
-@functools.cache
+@kept
 def _whole(device: int) -> Share:
     return Share(gpu.multiprocessors(device), _largest_cluster())
 

@@ -1,5 +1,6 @@
 """The GPU's runtime on a driver that is made up: several GPUs, and clusters that do not fit."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from cuda.bindings import driver
 
 from kernels import Unsupported
-from kernels.runtime import gpu
+from kernels.runtime import forget, gpu
 from kernels.runtime.gpu import GpuError, device_target, load_ptx, prepare_launch
 from kernels.version import Kernel, Launch, SharedLayout
 
@@ -15,14 +16,14 @@ OK = driver.CUresult.CUDA_SUCCESS
 PTX = ".target sm_75\n.entry touch() { ret; }"
 
 
-class Machine:
+class Machine(gpu.Driver):
     """Two GPUs, and what their driver is asked. `clusters` is what it answers about clusters."""
 
     capabilities = ((9, 0), (7, 5))
     shared = (232_448, 65_536)
 
     def __init__(self) -> None:
-        self.device = 0
+        self.api, self.device = self, 0
         self.clusters: tuple[driver.CUresult, int] = (OK, 1)
         self.largest_cluster = 8
         self.declared = 0
@@ -30,8 +31,23 @@ class Machine:
         self.configured: list[tuple[str, int]] = []
         self.attributes: dict[tuple[object, Any], int] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(driver, name)
+    def available(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        pass
+
+    def current_device(self) -> int:
+        return self.device
+
+    def current_stream(self, device: int) -> int:
+        return 0
+
+    def capability(self, device: int) -> tuple[int, int]:
+        return self.capabilities[device]
+
+    def launch(self, *arguments: Any) -> int:
+        return 0
 
     def cuModuleLoadData(self, code: bytes) -> tuple[driver.CUresult, str]:
         return OK, f"{code.decode()} on GPU {self.device}"
@@ -60,22 +76,14 @@ class Machine:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     made = Machine()
-    monkeypatch.setattr(gpu, "driver", made)
+    monkeypatch.setattr(gpu, "DRIVER", made)
     monkeypatch.setattr(gpu, "assembled", lambda ptx, target: target.encode())
-    monkeypatch.setattr(gpu, "_launch_entry", lambda: None)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
     monkeypatch.setattr(torch, "zeros", lambda *size, device: None)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "init", lambda: None)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: made.device)
-    capability = lambda device: made.capabilities[getattr(device, "index", device)]  # noqa: E731
-    monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
-    cached = [each for each in vars(gpu).values() if hasattr(each, "cache_clear")]
-    for each in cached:
-        each.cache_clear()
-    return made
+    forget()
+    yield made
+    forget()
 
 
 def test_a_function_is_of_the_gpu_that_it_is_launched_on(machine: Machine) -> None:

@@ -1,149 +1,21 @@
 """Decode calls of the ops on a card that is made up: what they hand to the kernels, and which calls they take."""
 
-import ctypes
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from made_up_driver import DecodeCard, in_place
 from ops_reference import allowed_of, expected_of, right_calls
-from test_ops_launch import CELLS, at, use
 
 from kernels import rope_attention
-from kernels.flash import args
-from kernels.flash.combine import NAMES as COMBINED
-from kernels.limits import Share
-from kernels.op.arguments import Asked, Tensors
-from kernels.op.fallback import attend
-from kernels.runtime import compile as compiler
-from kernels.runtime import gpu, streams
-from kernels.runtime.gpu import C_FORMATS
-from kernels.version import Kernel, SharedLayout
-
-GROUPS = (args.Tensors, args.Sizes, args.Rotation, args.Workspace)
-NAMES = [name for group in GROUPS for name in (group._fields if group is not args.Rotation else
-         ["turn_batch" if field == "batch" else field for field in group._fields])]  # fmt: skip
-
-
-class Card:
-    """A card of four multiprocessors: a call's first launch attends by its arguments, a second has the same."""
-
-    device = tensor_device = stream = 0
-
-    def __init__(self) -> None:
-        self.kernels: dict[str, Kernel] = {}
-        self.launched: list[dict[str, Any]] = []
-        self.names: list[str] = []
-
-    def compile(self, kernel: Kernel, target: str) -> str:
-        self.kernels[kernel.name] = kernel
-        return kernel.name
-
-    def load(self, name: str) -> int:
-        self.names.append(name)
-        return len(self.names) - 1
-
-    def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
-        name = self.names[handle]
-        pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
-        given: dict[str, Any] = {}
-        fields = COMBINED if name.startswith("combine") else NAMES
-        for i, (field, kind) in enumerate(zip(fields, self.kernels[name].parameters, strict=True)):
-            cell = CELLS[C_FORMATS.get(str(kind), "Q")]
-            given[field] = ctypes.cast(pointers[i], ctypes.POINTER(cell))[0]
-        *grid, given["threads"] = ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:4]
-        given["grid"] = tuple(grid)
-        if name.startswith("combine"):
-            before = self.launched[-1]
-            same = {*COMBINED} & {*NAMES} - {"rows"}  # which before are those of tables
-            assert all(given[field] == before[field] for field in same)
-            rows = before["grid"][2] * given["heads"] * given["seq_q"]
-            assert given["splits"] > 1 and given["heads"] == before["kv_heads"] * before["group"]
-            assert given["rows"] == rows and given["grid"] == (rows, -(-given["hdim"] // 64), 1)
-            before["combined"] = f"_d{given['hdim']}_" in before["kernel"]
-        else:
-            self.launched.append(given | {"kernel": name, "combined": given["splits"] == 1})
-            compute(self.launched[-1])
-        return 0
-
-
-def rates_in(given: dict[str, Any], hdim: int, pairs: int, threads: int, size: int) -> torch.Tensor:
-    """Half turns a position of each pair; the table also has the rotation from one row of a thread to its next."""
-    all_pairs = max(64, 1 << (hdim - 1).bit_length()) // 2
-    rates, step = at(given["rates"], (2, all_pairs, 2), (2 * all_pairs, 2, 1)).double()
-    rates = rates.sum(-1)
-    by = np.pi * rates * (threads // min(threads, 2 * all_pairs * size // 16))
-    torch.testing.assert_close(step, torch.stack((by.cos() - 1, by.sin()), -1), atol=3e-7, rtol=0)
-    assert not rates[pairs:].any()
-    return rates[:pairs]
-
-
-def attend_as(given: dict[str, Any], batch: int, threads: int, **moved: Any) -> None:
-    """Attention over the memory that the arguments of a launch tell of; `moved` are tensors that it reads elsewhere.
-
-    `threads` share the rows of a tile of keys.
-    """
-    parts = given["kernel"].split("_")
-    dtype, hdim = getattr(torch, parts[2]), int(parts[3][1:])
-    kv_heads, seq_q, seq_k = given["kv_heads"], given["seq_q"], given["seq_k"]
-    sizes = {"q": (kv_heads * given["group"], seq_q), "k": (kv_heads, seq_k)}
-    sizes |= {"v": sizes["k"], "out": sizes["q"]}
-    raw = np.int16 if dtype != torch.float32 else np.float32
-
-    def tensor(name: str) -> torch.Tensor:
-        strides = tuple(given[f"{name}_{axis}"] for axis in ("batch", "head", "row"))
-        return at(given[name], (batch, *sizes[name], hdim), (*strides, 1), raw).view(dtype)
-
-    pairs, places = given["rotary_dim"] // 2, max(seq_k, given["q_offset"] + seq_q)
-    cos = sin = positions = slopes = lengths = None
-    if "tables" in parts:
-        cos, sin = (at(given[x], (given["rows"], pairs), (given["pitch"], 1)) for x in ("cos", "sin"))
-    elif pairs:
-        angle = np.pi * torch.arange(1200)[:, None] * rates_in(given, hdim, pairs, threads, dtype.itemsize)
-        cos, sin = angle.cos().float(), angle.sin().float()
-    if {"positions", "placed"} & {*parts}:
-        positions = at(given["positions"], (batch, places), (given["turn_batch"], 1), np.int32)
-    if "alibi" in parts:
-        slopes = at(given["slopes"], (batch, sizes["q"][0]), (sizes["q"][0], 1))
-    if given["by_length"]:
-        lengths = at(given["lengths"], (batch,), (1,), np.int32)
-    asked = Asked(
-        "rope" if slopes is None else "alibi", 2 * pairs, 0.0, "halves" not in parts, bool(given["causal"]),
-        given["q_offset"], given["scale"] * np.log(2),
-    )  # fmt: skip
-    q, k, v = (moved[x] if x in moved else tensor(x) for x in "qkv")
-    tensor("out").copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes, lengths), asked))
-
-
-def compute(given: dict[str, Any]) -> None:
-    """Launch the decode kernel in the emulator; its workspace is NaN afterwards."""
-    blocks, heads, batch = given["grid"]
-    splits = given["splits"]
-    assert blocks == splits or (given["kernel"].startswith("wide") and blocks % splits == 0)  # in clusters
-    assert heads == given["kv_heads"] * given["tiles"]
-    assert (splits - 1) * given["split_keys"] < given["seq_k"] <= splits * given["split_keys"]
-
-    if splits > 1:
-        floats = splits * batch * given["kv_heads"] * given["group"] * given["seq_q"]
-        hdim = int(given["kernel"].split("_")[3][1:])
-        at(given["part"], (floats * hdim,), (1,)).fill_(torch.nan)
-        at(given["totals"], (floats * 2,), (1,)).fill_(torch.nan)
-        assert given["totals"] >= given["part"] + 4 * floats * hdim
-    attend_as(given, batch, given["threads"] if given["kernel"].startswith("chunk") else 32)
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> Card:
-    made = Card()
-    own = (streams, "share_of", lambda device: Share(4)), (gpu, "configure", unlimited(gpu.configure))
-    use(made, monkeypatch, (compiler, "compile_ptx", made.compile), *own)
-    return made
-
-
-def unlimited(configure: Any) -> Any:
-    """Without the driver, which is told of shared memory above 48 KB and asked about clusters."""
-    return lambda function, launch, *rest: configure(function, replace(launch, shared=SharedLayout(), cluster=1), *rest)
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[DecodeCard]:
+    with in_place(DecodeCard(), monkeypatch) as made:
+        yield made
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -152,7 +24,7 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.filterwarnings("ignore:kernels copies")
-def test_random_calls_reach_the_kernels_whole(card: Card, dtype: torch.dtype) -> None:
+def test_random_calls_reach_the_kernels_whole(card: DecodeCard, dtype: torch.dtype) -> None:
     step = 4 if dtype == torch.float32 else 8
 
     def takes(name: str, q: torch.Tensor, given: dict[str, Any]) -> bool:
@@ -166,7 +38,7 @@ def test_random_calls_reach_the_kernels_whole(card: Card, dtype: torch.dtype) ->
 
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("how", [{}, {"interleaved": False, "rotary_dim": 32, "causal": True}])
-def test_chunks_of_queries_over_many_keys_are_split_like_decode(card: Card, how: dict[str, Any], lengths: bool) -> None:
+def test_chunks_of_queries_over_many_keys_are_split_like_decode(card: DecodeCard, how: Any, lengths: bool) -> None:
     q, k = normal(1, 2, 20, 64), normal(1, 1, 900, 64)
     if lengths:
         how = how | {"lengths": torch.tensor([700], dtype=torch.int32)}
@@ -178,7 +50,7 @@ def test_chunks_of_queries_over_many_keys_are_split_like_decode(card: Card, how:
 
 
 @pytest.mark.parametrize("hdim", [512, 1024, 4096])
-def test_wide_heads_are_spread_over_warps_and_blocks(card: Card, hdim: int) -> None:
+def test_wide_heads_are_spread_over_warps_and_blocks(card: DecodeCard, hdim: int) -> None:
     q, k = normal(2, 4, 3, hdim), normal(2, 2, 60, hdim)
     how = {"lengths": torch.tensor([60, 7], dtype=torch.int32), "causal": True}
     out = rope_attention(q, k, k, **how, fallback=False)
@@ -189,15 +61,15 @@ def test_wide_heads_are_spread_over_warps_and_blocks(card: Card, hdim: int) -> N
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_growing_cache_loads_two_kernels_and_is_read_where_it_lies(card: Card) -> None:
+def test_a_growing_cache_loads_two_kernels_and_is_read_where_it_lies(card: DecodeCard) -> None:
     q, cache = normal(1, 8, 1, 64, dtype=torch.float16), normal(1, 2, 3000, 64, dtype=torch.float16)
     for seq_k in range(1, 3001, 307):
         rope_attention(q, cache[:, :, :seq_k], cache[:, :, :seq_k], interleaved=False)
         assert (card.launched[-1]["k"], card.launched[-1]["seq_k"]) == (cache.data_ptr(), seq_k)
-    assert len(card.names) == 2
+    assert len(card.loaded) == 2
 
 
-def test_lengths_are_read_by_each_launch(card: Card) -> None:
+def test_lengths_are_read_by_each_launch(card: DecodeCard) -> None:
     q, k = normal(3, 4, 2, 64), normal(3, 2, 50, 64)
     lengths = torch.tensor([50, 0, 7], dtype=torch.int32)
     assert not rope_attention(q, k, k, lengths=lengths)[1].any()
@@ -207,7 +79,7 @@ def test_lengths_are_read_by_each_launch(card: Card) -> None:
     assert card.launched[0]["lengths"] == card.launched[1]["lengths"] == lengths.data_ptr()
 
 
-def test_a_repeated_call_has_its_own_addresses(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_call_has_its_own_addresses(card: DecodeCard, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, empty = [], torch.empty  # so that no workspace lies where another lay
     monkeypatch.setattr(torch, "empty", lambda *size, **how: kept.append(empty(*size, **how)) or kept[-1])
     q, k = normal(2, 4, 1, 64), normal(2, 2, 300, 64)

@@ -1,12 +1,9 @@
-"""Arguments of the ops to a kernel, on a made-up card: the kernel reads and writes memory by its arguments alone.
+"""Arguments of the ops to a kernel, on a made-up card: the kernel reads and writes memory by its arguments alone."""
 
-A wrong address, stride, table or number makes a wrong result, as on a card.
-"""
-
-import contextlib
 import ctypes
 import functools
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -14,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from made_up_driver import STREAM, Driver, at, grid_of, in_place
 from ops_reference import expected_of, right_calls
 from torch.autograd import forward_ad
 
@@ -21,18 +19,15 @@ import kernels
 from kernels import Problem, Unsupported, alibi_attention, attention, rope_attention
 from kernels.constants import require
 from kernels.flash.call import Call, Request
-from kernels.limits import Share
-from kernels.op import arguments, dispatch, library, prepared, resident
+from kernels.op import dispatch, resident
 from kernels.op.arguments import Asked, Tensors
 from kernels.op.dispatch import planned_keys
 from kernels.op.fallback import MOST_POSITIONS, attend
-from kernels.runtime import cache, gpu, streams
+from kernels.runtime import cache, forget
 from kernels.runtime import compile as compiler
-from kernels.runtime.gpu import C_FORMATS
 from kernels.version import Buffer, Kernel, Launch
 
 AXES = ("batch", "head", "row")
-CELLS = {"Q": ctypes.c_uint64, "I": ctypes.c_uint32, "i": ctypes.c_int32, "f": ctypes.c_float}
 MOST_ROWS, BEFORE_FROM = 1200, 128  # keys from which a launch before moves them
 
 
@@ -100,51 +95,32 @@ class MadeUp(Call):
         return tuple(made)
 
 
-class Card:
+class Card(Driver):
     """A card that computes as soon as a launch is made; `launched` holds what each that attends was given, by name."""
 
     def __init__(self) -> None:
-        self.device = self.tensor_device = self.stream = 0
+        super().__init__()
         self.problems: list[Problem] = []
-        self.launched: list[dict[str, Any]] = []
         self.replays: list[Any] = []  # a function for each launch that makes it again, as a graph would
-        self.loaded: list[Any] = []
 
     def choose(self, request: Request) -> Call:
         require(request.problem.hdim % 4 == 0, "hdim", request.problem.hdim, "a multiple of 4")
         self.problems.append(request.problem)
         return MadeUp(object(), request)
 
-    def load(self, kernel: Kernel) -> int:
-        self.loaded.append(kernel.function)
-        return len(self.loaded) - 1
+    def compile(self, kernel: Kernel, target: str) -> str:
+        self.kernels[str(kernel.function.code)] = kernel
+        return str(kernel.function.code)
 
     def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
-        made = self.loaded[handle]
-        pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
-        given: dict[str, Any] = {}
-        for i, (name, numba_type) in enumerate(made.arguments.items()):
-            given[name] = ctypes.cast(pointers[i], ctypes.POINTER(CELLS[C_FORMATS[numba_type]]))[0]
-        given["grid"] = tuple(ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:3])
-        given["stream"] = ctypes.cast(config + 32, ctypes.POINTER(ctypes.c_uint64))[0]
+        made = self.kernels[self.names[handle]].function
+        given = self.given(handle, parameters, tuple(made.arguments))
+        given |= {"grid": grid_of(config), "stream": ctypes.c_uint64.from_address(config + STREAM).value}
         if made.code.attends:
             self.launched.append(given | {"device": self.device})
         self.replays.append(functools.partial(compute, given, made.code, self.problems[-1]))
         self.replays[-1]()
         return 0
-
-    @contextlib.contextmanager
-    def on(self, device: int) -> Any:
-        before, self.device = self.device, device
-        yield
-        self.device = before
-
-
-def at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any = np.float32) -> torch.Tensor:
-    """The memory at an address, as a tensor that shares it."""
-    count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    memory = (ctypes.c_byte * (count * np.dtype(dtype).itemsize)).from_address(address)
-    return torch.from_numpy(np.frombuffer(memory, dtype)).as_strided(shape, strides)
 
 
 def compute(given: dict[str, Any], code: Code, problem: Problem) -> None:
@@ -184,36 +160,11 @@ def compute(given: dict[str, Any], code: Code, problem: Problem) -> None:
     out.copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes), asked))
 
 
-def use(made: Any, monkeypatch: pytest.MonkeyPatch, *more: tuple[Any, str, Any]) -> None:
-    """Put a made-up card in the place of the GPU; nothing is kept of calls before."""
-    for module, name, value in (
-        (dispatch, "card_of", lambda x: made.tensor_device),
-        (dispatch, "_copied", set()),
-        (prepared, "_made", {}),
-        (arguments, "_settled", {}),
-        (resident, "_tables", {}),
-        (resident, "_addresses", set()),
-        (resident, "_bytes", 0),
-        (library, "_warned", set()),
-        (compiler, "is_cached", lambda kernel, target: True),
-        (gpu, "load_ptx", made.load),
-        (gpu, "static_shared_bytes", lambda function: 0),
-        (gpu, "device_target", lambda: "sm_90"),
-        (streams, "share_of", lambda device: Share(132)),
-        (gpu, "_launch_entry", lambda: made.launch),
-        (torch.cuda, "current_device", lambda: made.device),
-        *more,
-    ):
-        monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: made.stream, raising=False)
-
-
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> Card:
-    made = Card()
-    own = (dispatch, "chosen", made.choose), (compiler, "compile_ptx", lambda kernel, target: kernel)
-    use(made, monkeypatch, *own, (gpu, "waits_for_launch", lambda kernel: False), (torch.cuda, "device", made.on))
-    return made
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
+    with in_place(Card(), monkeypatch) as made:
+        monkeypatch.setattr(dispatch, "chosen", made.choose)
+        yield made
 
 
 def normal(*shape: int) -> torch.Tensor:
@@ -334,14 +285,14 @@ def test_a_launch_goes_to_the_current_stream_of_the_tensors_device(card: Card) -
     for card.stream in (5, 5, 9, 0):
         attention(q, q, q)
     card.tensor_device = 1
-    arguments._settled.clear()  # which tells devices apart by the tensors', and these are on the CPU
+    kernels.op.arguments._settled.clear()  # which tells devices apart by the tensors', and these are on the CPU
     attention(q, q, q)
     assert [given["stream"] for given in card.launched] == [5, 5, 9, 0, 0]
     assert [given["device"] for given in card.launched] == [0, 0, 0, 0, 1]
     assert len(card.loaded) == 2  # a function belongs to a device
 
 
-def test_a_thread_keeps_its_arguments_to_itself(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_keeps_its_arguments_to_itself(card: Card) -> None:
     """Another thread may launch between the packing and the launch: the driver is called outside of Python's lock."""
     q, other = normal(1, 2, 3, 8), normal(1, 2, 3, 8) * 3
     exact, driver = attention(q, q, q), card.launch
@@ -353,14 +304,13 @@ def test_a_thread_keeps_its_arguments_to_itself(card: Card, monkeypatch: pytest.
             thread.join()
         return driver(*arguments)
 
-    monkeypatch.setattr(gpu, "_launch_entry", lambda: interrupted)
-    monkeypatch.setattr(prepared, "_made", {})
-    monkeypatch.setattr(arguments, "_settled", {})
+    card.launch = interrupted
+    forget()
     assert torch.equal(attention(q, q, q), exact)
     assert len(card.launched) == 3
 
 
-def test_calls_in_flight_at_once_have_workspaces_of_their_own(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_in_flight_at_once_have_workspaces_of_their_own(card: Card) -> None:
     """Calls of other streams' threads begin before the first has ended."""
     q, k = normal(1, 2, 3, 8), normal(1, 2, BEFORE_FROM, 8)
     driver, nested = card.launch, 3
@@ -380,7 +330,7 @@ def test_calls_in_flight_at_once_have_workspaces_of_their_own(card: Card, monkey
             thread.join()
         return 0
 
-    monkeypatch.setattr(gpu, "_launch_entry", lambda: interrupted)
+    card.launch = interrupted
     rope_attention(q, k, k)
     assert len(card.launched) == nested
     held.sort()
@@ -436,14 +386,14 @@ def test_tables_beyond_what_is_kept_belong_to_their_call(card: Card, monkeypatch
     assert np.abs(outs[50.0].numpy() - expected_of("rope_attention", (q, q, q), {"base": 50.0})).max() < 1e-5
 
 
-def test_a_capture_is_refused_what_only_an_earlier_call_can_make(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_is_refused_what_only_an_earlier_call_can_make(card: Card) -> None:
     q = normal(2, 2, 3, 8)
     rope_attention(q, q, q)
     alibi_attention(q, q, q)
-    monkeypatch.setattr(streams, "capturing", lambda: True)
+    card.captures = True
     for captured in (rope_attention, alibi_attention):
         captured(q, q, q)
-    arguments._settled.clear()  # planned anew, but made before
+    kernels.op.arguments._settled.clear()  # planned anew, but made before
     rope_attention(q, q, q)
     for needed, call in (
         ("a table", lambda: rope_attention(q, q, q, base=500.0)),

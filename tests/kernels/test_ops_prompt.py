@@ -1,121 +1,26 @@
 """Prompts in half precision of the ops, on a card that is made up: which kernel takes them, and what it is handed."""
 
-import ctypes
-import pickle
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from made_up_driver import PromptCard, in_place
 from ops_reference import EPS, expected_of, right_calls
-from test_ops_decode import NAMES, Card, attend_as, card, normal
-from test_ops_launch import CELLS, at
+from test_ops_decode import normal
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention
 from kernels.flash.prompts import plan
 from kernels.flash.prompts.float32_plan import prompt32_call
 from kernels.op import dispatch
-from kernels.runtime import compile as compiler
-from kernels.runtime import gpu
-from kernels.runtime.gpu import C_FORMATS
-from kernels.tensor_map import MAP_BYTES, TensorMap
-
-__all__ = ["card"]
-PARTS, MAPS = ("scales", "q_parts", "k_parts", "v_parts"), ("q_map", "k_map", "v_map")
-EXTRA = {0: (), 1: ("k_rotated",), 2: MAPS[1:], 4: PARTS, 7: (*PARTS, *MAPS)}
-
-
-class PromptCard(Card):
-    """Rotates keys and attends by a launch's arguments alone; a tensor map is the index of what it was encoded of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maps: list[tuple[TensorMap, int]] = []
-        self.rotated: list[dict[str, Any]] = []
-        self.split: dict[str, Any] = {}
-
-    def encode(self, of: TensorMap, address: int) -> bytes:
-        assert not any(stride % 16 or not stride for stride in of.strides)
-        self.maps.append((of, address))
-        return pickle.dumps(len(self.maps) - 1).ljust(MAP_BYTES, b"\0")
-
-    def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
-        name = self.names[handle]
-        if name.startswith("combine"):
-            assert self.launched[-1]["splits"] > 1
-            return 0
-        kinds = self.kernels[name].parameters
-        pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
-        given: dict[str, Any] = {"kernel": name}
-        for i, field in enumerate((*NAMES, *EXTRA[len(kinds) - len(NAMES)])):
-            if field.endswith("_map"):
-                given[field] = pickle.loads(ctypes.string_at(pointers[i], MAP_BYTES))
-            else:
-                cell = CELLS[C_FORMATS.get(str(kinds[i]), "Q")]
-                given[field] = ctypes.cast(pointers[i], ctypes.POINTER(cell))[0]
-        given["grid"] = tuple(ctypes.cast(config, ctypes.POINTER(ctypes.c_uint32))[:3])
-        if name.startswith("rotate"):
-            self.rotated.append(given)
-            assert given["k_rotated"] != given["k"]
-        elif name.startswith("split"):
-            self.split = given
-        else:
-            self.launched.append(given)
-            self.attend(given)
-        return 0
-
-    def attend(self, given: dict[str, Any]) -> None:
-        parts, kv_heads, batch, moved = given["kernel"].split("_"), given["kv_heads"], given["grid"][2], {}
-        tiles = -(-given["group"] * given["seq_q"] // given["tile_rows"])
-        split = "split" in parts
-        assert sorted(given["grid"][:2]) == sorted((given["splits"], tiles * kv_heads) if split else (tiles, kv_heads))
-        assert tiles == given["tiles"]
-        if parts[1] == "parts":
-            self.require_parts(given, max(64, 1 << (int(parts[3][1:]) - 1).bit_length()))
-        in_front = parts[1] == "wgmma" or (parts[1] == "mma" and not split)
-        rotates = in_front and given["rotary_dim"] and "alibi" not in parts
-        key = given["k"]
-        if rotates:  # the keys of the launch before, which this card has not rotated
-            before = self.rotated[-1]
-            assert before["k_rotated"] == key and given["k_row"] == int(parts[3][1:])
-            given = given | {name: before[name] for name in ("k", "k_batch", "k_head", "k_row")}
-        if parts[1] == "wgmma":
-            dtype, hdim, seq_k = getattr(torch, parts[2]), int(parts[3][1:]), given["seq_k"]
-            of, address = self.maps[given["v_map"]]
-            strides = [stride // 2 for stride in of.strides[::-1]]
-            moved["v"] = at(address, (batch, kv_heads, seq_k, hdim), (*strides, 1), np.int16).view(dtype)
-            of, address = self.maps[given["k_map"]]
-            assert of.sizes == (hdim, seq_k, kv_heads, batch) and address == key
-
-        row_warps, key_warps = (int(each) for each in parts[4][1:].split("x")) if parts[1] == "mma" else (128, 1)
-        attend_as(given, batch, 2 * row_warps * key_warps, **moved)
-
-    def require_parts(self, given: dict[str, Any], dims: int) -> None:
-        """That both launches have the same arguments, the first fills all parts, and the maps are of them."""
-        split, kv_heads, group = self.split, given["kv_heads"], given["group"]
-        assert all(split[name] == given[name] for name in (*NAMES, *PARTS))
-        tiles, heads, batch = split["grid"]
-        assert heads == kv_heads * (group + 2) and batch == given["grid"][2]
-        assert tiles * (8192 // dims) >= max(given["seq_q"], given["seq_k"])
-        ends = [given[name] for name in PARTS[1:]]
-        for name, address, rows in zip(MAPS, ends, (group * given["seq_q"], given["seq_k"], given["seq_k"])):
-            of, start = self.maps[given[name]]
-            row = 4 * dims
-            assert start == address and start % 16 == 0 and of.sizes == (2 * dims, rows, kv_heads, batch)
-            assert of.strides == (row, row * rows, row * rows * kv_heads)
-            assert all(other >= start + batch * of.strides[2] for other in ends if other > start)
-        assert given["q_parts"] >= given["scales"] + 4 * tiles * heads * batch
 
 
 @pytest.fixture
-def prompts(card: Card, monkeypatch: pytest.MonkeyPatch) -> PromptCard:
-    made = PromptCard()
-    monkeypatch.setattr(compiler, "compile_ptx", made.compile)
-    monkeypatch.setattr(gpu, "load_ptx", made.load)
-    monkeypatch.setattr(gpu, "_launch_entry", lambda: made.launch)
-    monkeypatch.setattr(gpu, "encode_map", made.encode)
-    return made
+def prompts(monkeypatch: pytest.MonkeyPatch) -> Iterator[PromptCard]:
+    with in_place(PromptCard(), monkeypatch) as made:
+        yield made
 
 
 def takes(step: int, name: str, q: torch.Tensor, given: dict[str, Any]) -> bool:

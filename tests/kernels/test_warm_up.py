@@ -1,8 +1,8 @@
 """Kernels that `warm_up` compiles: all kernels of a model's calls, few of them, in other processes."""
 
-import contextlib
 import random
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,28 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_ops_decode import Card, unlimited
-from test_ops_launch import use
+from made_up_driver import Driver, in_place
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention, warm_up
 from kernels.op import warm as classes
-from kernels.runtime import cache, gpu
+from kernels.runtime import cache
 from kernels.runtime import compile as compiler
-from kernels.tensor_map import MAP_BYTES
 
 LLAMA = {"heads": 32, "kv_heads": 8, "hdim": 128, "interleaved": False, "causal": True}
 PROMPTS = (*range(9, 2049, 3), *range(2049, 131_073, 2999))
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that a made-up card, which computes nothing, has loaded."""
-    made = Card()
-    monkeypatch.setattr(made, "launch", lambda *_: 0)
-    own = (gpu, "configure", unlimited(gpu.configure))
-    on_card = (torch.cuda, "device", contextlib.nullcontext), (gpu, "encode_map", lambda *_: bytes(MAP_BYTES))
-    use(made, monkeypatch, (compiler, "compile_ptx", made.compile), own, *on_card)
-    return made.names
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    with in_place(Driver(), monkeypatch) as made:
+        yield made
 
 
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 12), (torch.bfloat16, 4)])
@@ -51,13 +44,11 @@ def test_a_model_has_few_kernels(monkeypatch: pytest.MonkeyPatch, dtype: torch.d
         (attention, torch.float32, ()),
     ],
 )
-def test_warm_up_leaves_nothing_to_compile(
-    loaded: list[str], op: Any, dtype: torch.dtype, given: tuple[str, ...]
-) -> None:
+def test_warm_up_leaves_nothing_to_compile(card: Driver, op: Any, dtype: torch.dtype, given: tuple[str, ...]) -> None:
     most, batches, how = 400, (1, 3), {"causal": True, "interleaved": False}
     flags = {name: True for name in given}
     count = warm_up(8, 2, 64, dtype=dtype, seq_q=range(1, most), batch=batches, op=op, device="cpu", **how, **flags)
-    warm = list(loaded)
+    warm = card.loaded
     assert len(warm) == len(set(warm)) == count
     if op is not rope_attention:
         how.pop("interleaved")
@@ -73,7 +64,7 @@ def test_warm_up_leaves_nothing_to_compile(
             arguments |= {"cos": torch.ones(5000, 32), "sin": torch.zeros(5000, 32)}
             arguments["positions"] = torch.arange(5000)
         op(q, k, k, **how, **arguments, fallback=False)
-    assert loaded == warm
+    assert card.loaded == warm
 
 
 def test_other_processes_compile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
