@@ -140,7 +140,8 @@ def test_an_interrupted_command_ends_after_its_part_whose_processes_are_on_the_c
     script.write_text(LEAVING.format(python=sys.executable, left=str(left)))
     script.chmod(0o755)
     program = (
-        "import sys; from analysis.measure import gpu, preflight; preflight.LEAVES_IN = 0.5; "
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "  # a background job ignores it
+        "from analysis.measure import gpu, preflight; preflight.LEAVES_IN = 0.5; "
         f"sys.executable = {str(script)!r}; gpu.run_part('measure', [])"
     )
     piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
