@@ -136,6 +136,18 @@ def log_ticks(axes: Axes, which: Literal["x", "y"], low: float, high: float, uni
     axis.set_minor_locator(NullLocator())
 
 
+def time_bars(axis: Axes, labels: Sequence[str], us: Sequence[float], colors: Sequence[str]) -> None:
+    """Lying bars of microseconds, the first on top, each with its label and its time."""
+    axis.barh(range(len(us)), us, 0.7, color=colors)
+    for place, each in enumerate(us):
+        axis.text(each, place, f" {each:.1f} µs", va="center", fontsize=8.5, fontweight="bold")
+    axis.set_xlim(0, 1.2 * max(us))
+    axis.set_yticks(range(len(us)), labels, fontsize=8.5)
+    axis.set_ylim(len(us) - 0.4, -0.6)
+    axis.grid(False, axis="y")
+    axis.set_xlabel("µs of one call", loc="left")
+
+
 def legend(figure: Figure, axes: Sequence[Axes], size: float) -> None:
     """Below the figure, each label of some axes once."""
     found = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}

@@ -5,7 +5,7 @@ import pandas as pd
 from ..evidence import Evidence, measured
 from ..findings.tensor_cores import REPORT
 from ..tables.table import Missing
-from .style import FUSED, LIBRARY, Plot, canvas
+from .style import FUSED, LIBRARY, Plot, canvas, time_bars
 
 STUDY = "half_prompts"
 RUNGS = (  # in words, version
@@ -29,14 +29,7 @@ def tensor_cores(e: Evidence) -> Plot | Missing:
     frame = pd.DataFrame(rows, columns=["rung", "version", "us", "low", "high"])
     with canvas("Two steps bring nearly all of the gain", height=3.2) as (figure, (axis,)):
         colors = [FUSED if name.startswith("fp16") else LIBRARY for name in frame["version"]]
-        axis.barh(range(len(frame)), frame["us"], 0.7, color=colors)
-        for place, us in enumerate(frame["us"]):
-            axis.text(us, place, f" {us:.1f} µs", va="center", fontsize=8.5)
-        axis.set_xlim(0, 1.2 * frame["us"].max())
-        axis.set_yticks(range(len(frame)), frame["rung"])
-        axis.set_ylim(len(frame) - 0.4, -0.6)
-        axis.grid(False, axis="y")
-        axis.set_xlabel("µs of one call", loc="left")
+        time_bars(axis, frame["rung"], frame["us"], colors)
     return Plot(
         "tensor-cores",
         figure,

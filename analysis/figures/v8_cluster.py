@@ -16,7 +16,7 @@ from ..findings.v8 import RUNGS
 from ..models.rivals import HYBRID, SEPARATE, V8
 from ..studies import MAIN
 from ..tables.table import Missing
-from .style import FUSED, SPARE, Plot, canvas
+from .style import FUSED, SPARE, Plot, canvas, time_bars
 
 SHOWN = 4  # slices that are drawn of a head dim
 BLOCKS = ("#123f63", "#1f6ba8", "#5fa2d3", "#a9cfea")  # a shade a block
@@ -98,14 +98,7 @@ def v8_ladder(e: Evidence) -> Plot | Missing:
     frame = pd.DataFrame(rows, columns=["step", "version", "us", "low", "high"])
     with canvas("Three steps, and then RoPE fused or not", height=2.9) as (figure, (axis,)):
         fused = frame["version"].str.startswith(V8)
-        axis.barh(range(len(frame)), frame["us"], 0.7, color=[FUSED if each else SPARE for each in fused])
-        for place, us in enumerate(frame["us"]):
-            axis.text(us, place, f" {us:.1f} µs", va="center", fontsize=8.5, fontweight="bold")
-        axis.set_xlim(0, 1.15 * frame["us"].max())
-        axis.set_yticks(range(len(frame)), frame["step"], fontsize=8.5)
-        axis.set_ylim(len(frame) - 0.4, -0.6)
-        axis.grid(False, axis="y")
-        axis.set_xlabel("µs of one call", loc="left")
+        time_bars(axis, frame["step"], frame["us"], [FUSED if each else SPARE for each in fused])
     return Plot(
         "v8-ladder",
         figure,

@@ -48,14 +48,32 @@ class Stream(NamedTuple):
     torchs: bool = False
 
 
-class Driver(gpu.Driver):
+class Present(gpu.Driver):
+    """A card is there, and `device` and `stream` are the current ones."""
+
+    device = stream = 0
+
+    def available(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        pass
+
+    def current_device(self) -> int:
+        return self.device
+
+    def current_stream(self, device: int) -> int:
+        return self.stream
+
+
+class Driver(Present):
     """`current` is the stream that 0 stands for; tensors, which are on the CPU, count as on `tensor_device`."""
 
     version, sms, captures = 13_000, 132, False
 
     def __init__(self) -> None:
         self.api = self
-        self.device = self.tensor_device = self.stream = self.asked = 0
+        self.tensor_device = self.asked = 0
         self.current, self.streams = Stream(0), dict[int, Stream]()
         self.kernels: dict[str, Kernel] = {}
         self.names: list[str] = []  # of what was loaded
@@ -72,18 +90,6 @@ class Driver(gpu.Driver):
     def load(self, ptx: str, target: str) -> int:
         self.names.append(ptx)
         return len(self.names) - 1
-
-    def available(self) -> bool:
-        return True
-
-    def begin(self) -> None:
-        pass
-
-    def current_device(self) -> int:
-        return self.device
-
-    def current_stream(self, device: int) -> int:
-        return self.stream
 
     def capability(self, device: int) -> tuple[int, int]:
         return 9, 0

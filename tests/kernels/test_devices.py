@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from cuda.bindings import driver
+from made_up_driver import Present
 
 from kernels import Unsupported
 from kernels.runtime import forget, gpu
@@ -16,32 +17,20 @@ OK = driver.CUresult.CUDA_SUCCESS
 PTX = ".target sm_75\n.entry touch() { ret; }"
 
 
-class Machine(gpu.Driver):
+class Machine(Present):
     """Two GPUs, and what their driver is asked. `clusters` is what it answers about clusters."""
 
     capabilities = ((9, 0), (7, 5))
     shared = (232_448, 65_536)
 
     def __init__(self) -> None:
-        self.api, self.device = self, 0
+        self.api = self
         self.clusters: tuple[driver.CUresult, int] = (OK, 1)
         self.largest_cluster = 8
         self.declared = 0
         self.asked: list[str] = []
         self.configured: list[tuple[str, int]] = []
         self.attributes: dict[tuple[object, Any], int] = {}
-
-    def available(self) -> bool:
-        return True
-
-    def begin(self) -> None:
-        pass
-
-    def current_device(self) -> int:
-        return self.device
-
-    def current_stream(self, device: int) -> int:
-        return 0
 
     def capability(self, device: int) -> tuple[int, int]:
         return self.capabilities[device]
