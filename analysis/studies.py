@@ -227,7 +227,7 @@ def _split_keys() -> Study:
     return Study("split_keys", about, ("device_warm", "device_cold"), parts)
 
 
-PROMPTS = _listed("prompts")
+PROMPTS, PROMPT_KERNELS = _listed("prompts"), ("prompt", "prompt_persistent")
 PHASES = tuple(f"fp16_phase7{step}" for step in "abcd")
 
 
@@ -240,8 +240,8 @@ def _half_prompts() -> Study:
     parts = (
         (before, tuple(problem for problem in report if problem.hdim == 64)),
         ((*PHASES, "torch_sdpa_fp16_flash", "torch_sdpa_fp16_cudnn"), report),
-        (("rope_prompt", "torch_rope_half_flash", "torch_rope_half_cudnn"), rope),
-        (("attention_prompt", *HALF_PEERS[2:]), plain),
+        (("rope_prompt", "rope_prompt_persistent", "torch_rope_half_flash", "torch_rope_half_cudnn"), rope),
+        (("attention_prompt", "attention_prompt_persistent", *HALF_PEERS[2:]), plain),
         ((FLASHINFER[0],), rope),
         ((FLASHINFER[1],), plain),
     )
@@ -330,8 +330,8 @@ def _studies() -> Iterator[Study]:
     yield _split_keys()
     yield _wide_decode()
     yield _half_prompts()
-    yield _beside_flash3("few", "Few queries that meet many keys", "decode", "prompt", "prompt_split")
-    yield _beside_flash3("long", "Long prompts", "prompt")
+    yield _beside_flash3("few", "Few queries that meet many keys", "decode", *PROMPT_KERNELS, "prompt_split")
+    yield _beside_flash3("long", "Long prompts", *PROMPT_KERNELS)
     yield _prompts(everywhere)
     against = (*FUSIONS, "rope_chunk", "rope_decode", "rope_wide_decode", "rope_prompt32", *ONE_GRAPH)
     yield Study("heldout", "V8 on problems drawn at random", warm, ((against, tuple(_held_out())),))

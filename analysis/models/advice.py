@@ -19,6 +19,11 @@ from .rivals import FULL, HYBRID, SEPARATE, WORDS, label
 SHOWN = 3
 ONE_GRAPH = {"torch_rope_one_graph": "RoPE and attention as one graph"}
 FLASH3_ROPE = {FLASH3[0]: "compiled RoPE and FlashAttention 3"}
+PROMPTS, PROMPT_PEERS = ("half_prompts", "long", "few"), {
+    "torch_rope_half_cudnn": "compiled RoPE and cuDNN",
+    "torch_rope_half_flash": "compiled RoPE and PyTorch's FlashAttention",
+    **FLASH3_ROPE,
+}  # fmt: skip
 BESIDE = {  # of what the op runs: the studies that timed it, what is told beside it, and what it is
     FULL: (("map", "beyond"), {HYBRID: WORDS[HYBRID], SEPARATE: WORDS[SEPARATE]}, "full fusion"),
     HYBRID: (("map", "beyond"), {FULL: WORDS[FULL], SEPARATE: WORDS[SEPARATE]}, "which rotates K in a launch in front"),
@@ -31,15 +36,8 @@ BESIDE = {  # of what the op runs: the studies that timed it, what is told besid
     "rope_wide_decode": (("wide_decode",), {FULL: FULL, **ONE_GRAPH}, "which spreads a head dim over warps and blocks"),
     "rope_prompt32": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "not fused: a launch in front rotates Q and K"),
     "rope_chunk": (("prompts",), {FULL: FULL, **ONE_GRAPH}, "which splits the keys of a chunk of a prompt"),
-    "rope_prompt": (
-        ("half_prompts", "long", "few"),
-        {
-            "torch_rope_half_cudnn": "compiled RoPE and cuDNN",
-            "torch_rope_half_flash": "compiled RoPE and PyTorch's FlashAttention",
-            **FLASH3_ROPE,
-        },
-        "a hybrid: a launch in front rotates K",
-    ),
+    "rope_prompt_persistent": (PROMPTS, PROMPT_PEERS, "a hybrid: a launch in front rotates K"),
+    "rope_prompt": (PROMPTS, PROMPT_PEERS, "a hybrid: a launch in front rotates K"),
 }
 
 

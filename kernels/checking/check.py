@@ -114,7 +114,7 @@ def _beyond(version: Version) -> list[Problem]:
         Problem(
             version.family,
             **shape,
-            dtype="float16" if version.id.endswith(("_prompt", "_prompt_split")) else "float32",
+            dtype="float16" if prompt and "32" not in version.id else "float32",
             rotary_dim=shape["hdim"] // 4 // part * 4 if version.family == "rope" else 0,
             table=table,
         )

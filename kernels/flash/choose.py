@@ -13,7 +13,7 @@ from .chunks.plan import chunk_call, pays
 from .cluster.call import cluster_call
 from .decode.plan import MOST_QUERIES, decode_call
 from .prompts.float32_plan import LEAST_ROWS, pays32, prompt32_call
-from .prompts.plan import Split, prompt_call
+from .prompts.plan import Persistent, Split, prompt_call
 from .wide.plan import pays_wide, wide_call
 
 FLOAT32, HALF = ("float32",), ("float16", "bfloat16")
@@ -55,6 +55,20 @@ def wide_decode(request: Request) -> Call:
     call = wide_call(request)
     if not pays_wide(request):
         raise Unsupported("hdim", request.problem.hdim, "more", "a warp of decode takes all {needed} dims of a key")
+    return call
+
+
+def prompt_persistent(request: Request) -> Call:
+    """Give each SM a block that takes tile after tile of queries on wgmma, up to 192 dims.
+
+    Producers rotate the next tile's queries and copy its keys meanwhile. With 32 heads on 8 KV heads, 2,048 queries and
+    keys and 128 dims in bfloat16, causal, a block a tile took 1.12 times as long on an H200. A tile is of one head, so
+    that 64 queries of each of 32 heads are 32 tiles, half filled; where heads share tiles they are 16.
+    """
+    call = prompt_call(request)
+    if not isinstance(call, Persistent):
+        template = "blocks of a tile each are as fast for {needed:,} queries"
+        raise Unsupported("seq_q", request.problem.seq_q, "more queries", template)
     return call
 
 
@@ -129,6 +143,7 @@ class Rule(NamedTuple):
 TABLE = (
     Rule("prompt_split", HALF, 1, None, ANY, "8.0 or more", prompt_split),
     Rule("decode", HALF, 1, MOST_QUERIES, ANY, "8.0 or more", decode),
+    Rule("prompt_persistent", HALF, MANY, None, ANY, "9.0", prompt_persistent),
     Rule("prompt", HALF, MANY, None, ANY, "8.0 or more", prompt),
     Rule("wide_decode", FLOAT32, 1, MOST_QUERIES, ANY, "9.0 or more", wide_decode),
     Rule("decode", FLOAT32, 1, MOST_QUERIES, ANY, ANY, decode),

@@ -163,6 +163,20 @@ class WgmmaShape(PipelinedShape):
 
 
 @dataclass(frozen=True)
+class PersistentShape(WgmmaShape):
+    """As `WgmmaShape`, of blocks that take tile after tile of queries: the next tile has a place of its own."""
+
+    @property
+    def layout(self) -> SharedLayout:
+        sizes = super().layout.sizes
+        return SharedLayout(**sizes | {"query": 2 * sizes["query"], "barriers": 2 * (4 * self.stages + 5)})
+
+    @property
+    def name(self) -> str:
+        return super().name.replace("wgmma", "persistent")
+
+
+@dataclass(frozen=True)
 class Prompt32Shape(PipelinedShape):
     """A float32 prompt as two float16 parts of each number, on `groups` warpgroups.
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..constants import require
 from ..rates import require_table, slopes_of
 from ..version import Buffer, Plan, Problem, register
+from .call import flash_plan
 from .chunks.plan import chunk_plan
 from .cluster import Operands, attend, embed_rows, hybrid, plan, require_problem
 from .cluster.alibi import ALIBI
@@ -19,7 +20,7 @@ from .cluster.sinusoidal import SINUSOIDAL
 from .cluster.table import add_rows
 from .decode.plan import decode_plan
 from .prompts.float32_plan import prompt32_plan
-from .prompts.plan import prompt_plan
+from .prompts.plan import persistent_call, prompt_plan
 from .wide.plan import wide_plan
 
 
@@ -174,6 +175,24 @@ def rope_prompt(problem: Problem, target: str) -> Plan:
 def attention_prompt(problem: Problem, target: str) -> Plan:
     """Plan float16 or bfloat16."""
     return prompt_plan(problem, target)
+
+
+@register(
+    title="Prompts by blocks that stay", parent="rope_prompt", baseline="rope_separate", beyond=True,
+    change="a block takes tile after tile; producers rotate the next queries meanwhile; the mask leaves the loop",
+)  # fmt: skip
+def rope_prompt_persistent(problem: Problem, target: str) -> Plan:
+    """Plan float16 or bfloat16 on compute capability 9.0, up to 192 dims."""
+    return flash_plan(persistent_call, problem, target)
+
+
+@register(
+    title="Prompts by blocks that stay", parent="attention_prompt", baseline="attention_online_fixed", beyond=True,
+    variant_of="rope_prompt_persistent", change="a block takes tile after tile; the mask leaves the loop",
+)  # fmt: skip
+def attention_prompt_persistent(problem: Problem, target: str) -> Plan:
+    """Plan float16 or bfloat16 on compute capability 9.0, up to 192 dims."""
+    return flash_plan(persistent_call, problem, target)
 
 
 @register(

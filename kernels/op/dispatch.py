@@ -64,7 +64,9 @@ def launch_on_card(
         found = settled.launches.get(share, {})
     ready = found.get(ANY_KEYS) or found.get(planned_keys(seq_k))
     if ready is None:
-        ready = prepare(q, k, tensors, settled, device, share, _places(q, k, v, out)[1])
+        strides = _places(q, k, v, out)[1]
+        taken = strides if _fit(strides, q.element_size()) else ALIGNED  # of copies, otherwise
+        ready = prepare(q, k, tensors, settled, device, share, taken)
     if isinstance(ready, Unsupported):
         raise type(ready)(*ready.args)  # a new one, without the tracebacks of those before
     if seq_k + seq_q + q_offset > MOST_POSITIONS and rotary_dim and tensors is NO_TENSORS:

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from ops_reference import expected
 
+from kernels.flash.call import flash_plan
 from kernels.flash.chunks.plan import chunk_plan
 from kernels.flash.decode.plan import decode_plan
 from kernels.flash.prompts.float32_plan import prompt32_plan
-from kernels.flash.prompts.plan import prompt_plan
+from kernels.flash.prompts.plan import persistent_call, prompt_plan
 from kernels.flash.wide.plan import wide_plan
 from kernels.runtime.emulator import run
 from kernels.version import Plan, Problem
@@ -21,9 +22,11 @@ PLANS = {
     "decode": decode_plan, "chunk": chunk_plan, "mma": prompt_plan, "wgmma": partial(prompt_plan, wgmma=True),
     "parts": prompt32_plan, "split": partial(prompt_plan, split=True, wgmma=False),
     "split_wgmma": partial(prompt_plan, split=True, wgmma=True), "wide": wide_plan,
+    "persistent": partial(flash_plan, persistent_call),
 }  # fmt: skip
 FLOAT32_DECODE = ("decode", "wide")
 SPLIT = (*FLOAT32_DECODE, "chunk", "split", "split_wgmma")  # kernels that split keys
+BY_SMS = (*SPLIT, "persistent")  # kernels with as many blocks as SMs
 USUAL: dict[str, dict[str, Any]] = {
     "decode": {"heads": 4, "kv_heads": 1, "seq_q": 1, "seq_k": 150, "hdim": 128, "rotary_dim": 128},
     "chunk": {"heads": 2, "kv_heads": 1, "seq_q": 12, "seq_k": 150, "hdim": 64, "rotary_dim": 64},
@@ -33,6 +36,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "wide": {"heads": 1, "kv_heads": 1, "seq_q": 1, "seq_k": 50, "hdim": 1024, "rotary_dim": 1024},
 }
 USUAL |= {"wgmma": USUAL["mma"], "split_wgmma": USUAL["split"]}
+USUAL |= {"persistent": USUAL["mma"] | {"seq_q": 200, "seq_k": 200}}
 Inputs = dict[str, torch.Tensor]
 
 
@@ -92,7 +96,7 @@ def assert_right(
     """Nothing found, and near float64; `how` are the options of `exact`, the others those of the plan."""
     how, inputs = how or {}, drawn(problem, capacity, sharp)
     options["half_split"] = not how.get("interleaved", True)
-    if kernel in SPLIT:
+    if kernel in BY_SMS:
         options = {"sms": 4} | options
     if capacity:
         options["capacity"] = capacity

@@ -36,7 +36,7 @@ NAMES = [name for group in GROUPS for name in (group._fields if group is not arg
          ["turn_batch" if field == "batch" else field for field in group._fields])]  # fmt: skip
 THREADS = 12  # offset in a configuration
 PARTS, MAPS = ("scales", "q_parts", "k_parts", "v_parts"), ("q_map", "k_map", "v_map")
-EXTRA = {0: (), 1: ("k_rotated",), 2: MAPS[1:], 4: PARTS, 7: (*PARTS, *MAPS)}
+EXTRA = {0: (), 1: ("k_rotated",), 2: MAPS[1:], 3: (*MAPS[1:], "batches"), 4: PARTS, 7: (*PARTS, *MAPS)}
 
 
 class Stream(NamedTuple):
@@ -304,21 +304,27 @@ class PromptCard(DecodeCard):
         return 0
 
     def attend(self, given: dict[str, Any]) -> None:
-        parts, kv_heads, batch, moved = given["kernel"].split("_"), given["kv_heads"], given["grid"][2], {}
-        tiles = -(-given["group"] * given["seq_q"] // given["tile_rows"])
-        split = "split" in parts
-        assert sorted(given["grid"][:2]) == sorted((given["splits"], tiles * kv_heads) if split else (tiles, kv_heads))
+        parts, kv_heads, moved = given["kernel"].split("_"), given["kv_heads"], {}
+        split, stays = "split" in parts, parts[1] == "persistent"
+        batch, shared = (given["batches"], 1) if stays else (given["grid"][2], given["group"])
+        tiles = -(-shared * given["seq_q"] // given["tile_rows"])
         assert tiles == given["tiles"]
+        if stays:
+            assert given["grid"] == (min(tiles * given["group"] * kv_heads * batch, self.sms), 1, 1)
+        else:
+            grid = (given["splits"], tiles * kv_heads) if split else (tiles, kv_heads)
+            assert sorted(given["grid"][:2]) == sorted(grid)
         if parts[1] == "parts":
             self.require_parts(given, max(64, 1 << (int(parts[3][1:]) - 1).bit_length()))
-        in_front = parts[1] == "wgmma" or (parts[1] == "mma" and not split)
+        mapped = parts[1] in ("wgmma", "persistent")
+        in_front = mapped or (parts[1] == "mma" and not split)
         rotates = in_front and given["rotary_dim"] and "alibi" not in parts
         key = given["k"]
         if rotates:  # the keys of the launch before, which this card has not rotated
             before = self.rotated[-1]
             assert before["k_rotated"] == key and given["k_row"] == int(parts[3][1:])
             given = given | {name: before[name] for name in ("k", "k_batch", "k_head", "k_row")}
-        if parts[1] == "wgmma":
+        if mapped:
             dtype, hdim, seq_k = getattr(torch, parts[2]), int(parts[3][1:]), given["seq_k"]
             of, address = self.maps[given["v_map"]]
             strides = [stride // 2 for stride in of.strides[::-1]]

@@ -22,6 +22,8 @@ from kernels.flash.decode.plan import shape_of, splits_of
 from kernels.flash.prompts import plan as prompt_plan
 from kernels.flash.prompts.float32 import prompt32_kernel
 from kernels.flash.prompts.mma import prompt_kernel
+from kernels.flash.prompts.persistent import persistent_kernel
+from kernels.flash.prompts.plan import persistent_call
 from kernels.flash.prompts.split import split_kernel
 from kernels.flash.prompts.wgmma import wgmma_kernel
 from kernels.flash.shapes import Prompt32Shape
@@ -104,6 +106,16 @@ VALUES: dict[str, list[tuple[Sizes, bool]]] = {  # and whether pairs are split i
         ({"family": "alibi", "rotary_dim": 0, "seq_q": 20, "causal": True}, False),
         ({"heads": 1, "seq_q": 3, "seq_k": 20}, True),  # one split
     ],
+    "persistent": [  # of four blocks: each has several tiles, or some have none
+        ({"heads": 6, "kv_heads": 3, "causal": True}, True),  # two tiles a head, the second not whole
+        ({"batch": 2, "seq_k": 330, "causal": True, "q_offset": 130, "hdim": 128, "rotary_dim": 128}, False),
+        ({"heads": 5, "seq_q": 300, "seq_k": 40, "q_offset": 0, "rotary_dim": 32}, True),  # one tile of keys
+        ({"heads": 1, "seq_q": 100, "hdim": 96, "rotary_dim": 96}, True),
+        ({"heads": 4, "seq_q": 129, "seq_k": 129, "hdim": 192, "rotary_dim": 96, "causal": True}, False),
+        ({"heads": 6, "kv_heads": 3, "hdim": 80, "rotary_dim": 0, "seq_k": 270}, False),
+        ({"family": "alibi", "heads": 6, "rotary_dim": 0, "causal": True}, False),
+        ({"heads": 5, "hdim": 16, "rotary_dim": 16, "seq_q": 260, "seq_k": 260, "causal": True}, False),
+    ],
 }  # fmt: skip
 
 
@@ -133,6 +145,9 @@ def values() -> Iterator[Any]:
         for kernel, dtype in product(("split", "split_wgmma"), ("float16", "bfloat16")):
             quick = (kernel, number, dtype) in QUICK_SPLITS
             yield case(kernel, dtype, *each, quick)
+    for number, each in enumerate(VALUES["persistent"]):
+        for dtype in ("float16", "bfloat16"):
+            yield case("persistent", dtype, *each, (number, dtype) in ((0, "float16"), (1, "bfloat16")))
 
 
 @pytest.mark.parametrize(("kernel", "sizes", "half_split"), [*values()])
@@ -202,6 +217,7 @@ def test_a_cache_may_be_the_start_of_a_longer_one(dtype: str, heads: int) -> Non
         *(pytest.param(kernel, {"hdim": hdim, "rotary_dim": 48}, marks=DEEP) for kernel, hdim in
           (("mma", 64), ("mma", 192), ("wgmma", 128), ("wgmma", 256), ("parts", 64), ("split", 64), ("split", 256),
            ("split_wgmma", 128))),
+        pytest.param("persistent", {"seq_q": 60, "hdim": 128, "rotary_dim": 48}, marks=DEEP),
     ],
     ids=str,
 )  # fmt: skip
@@ -221,6 +237,7 @@ def test_positions_and_tables(kernel: str, sizes: Sizes, tables: bool, half_spli
         ("split", {"seq_k": 800}),
         *(pytest.param(kernel, {"heads": 1, "seq_q": 20, "seq_k": 800}, marks=DEEP)
           for kernel in ("mma", "wgmma", "split_wgmma")),
+        pytest.param("persistent", {"seq_k": 800}, marks=DEEP),
     ],
     ids=str,
 )
@@ -238,7 +255,7 @@ LAST_KEYS: list[tuple[str, Sizes, bool]] = [  # and whether the sequence has a l
     ("chunk", {}, False), ("chunk", {"hdim": 128, "rotary_dim": 0, "heads": 4}, True), ("mma", {}, False),
     ("wide", {"seq_q": 2}, True),
     ("mma", {"hdim": 128}, True), ("wgmma", {}, False), ("parts", {}, False), ("parts", {"hdim": 256}, False),
-    ("split", {}, True), ("split_wgmma", {}, False),
+    ("split", {}, True), ("split_wgmma", {}, False), ("persistent", {"seq_q": 40}, False),
 ]  # fmt: skip
 
 
@@ -324,6 +341,7 @@ ARRIVAL, PRODUCTS = r"mbarrier\.arrive\.[^;]*;", r"wgmma\.wait_group[^;]*;"
 PROXY = r"fence\.proxy\.(?:tensormap|async(?=[^@]*?mbarrier\.arrive\.shared))[^;]*;"
 PHASE = r"\{ \.reg \.pred done; [^}]*?\[(%r\d+)\][^}]*\}"
 PHASES = ("keys full", "keys empty", "values full", "values empty", "queries full")
+MORE_PHASES = ("queries empty", "first queries")  # of blocks that stay
 Place = tuple[str, str]
 
 
@@ -339,7 +357,8 @@ def orders(plan: Plan, patterns: tuple[str, ...]) -> dict[Place, list[tuple[int,
                 found[name, f"{pattern} {number}"] = [match.span()]
         for match in re.finditer(PHASE, ptx):
             *_, offset = re.findall(rf"add\.s32\s+{match[1]}, [^;]*?(\d+);", ptx)
-            kind = PHASES[(int(offset) // 4 - launch.shared["barriers"]) // 4]  # two stages of two floats
+            number = (int(offset) // 4 - launch.shared["barriers"]) // 4  # two stages of two floats
+            kind = (*PHASES, *MORE_PHASES)[number]
             found.setdefault((name, kind), []).append(match.span())
     return found
 
@@ -373,6 +392,7 @@ ORDERED = [  # buffers are used again, where there are more tiles than stages
     pytest.param("split", {"heads": 1, "seq_q": 16, "seq_k": 1000}, {"sms": 1}, WAITS, marks=DEEP),
     pytest.param("wgmma", {"heads": 1, "seq_q": 70, "seq_k": 600, "rotary_dim": 0}, {}, PRODUCING, marks=DEEP),
     pytest.param("split_wgmma", {"heads": 1, "seq_q": 70, "seq_k": 1100}, {"sms": 2}, PRODUCING, marks=DEEP),
+    pytest.param("persistent", {"heads": 4, "kv_heads": 2, "seq_k": 300}, {"sms": 2}, (*PRODUCING, COPIES), marks=DEEP),
     pytest.param("parts", {"heads": 1, "seq_q": 100, "seq_k": 600, "rotary_dim": 0}, {"groups": 2}, PRODUCING,
                  marks=DEEP),
 ]  # fmt: skip
@@ -389,10 +409,11 @@ def test_what_orders_others_taken_away_is_found(kernel: str, sizes: Sizes, optio
         far["k"][..., 3, :] *= 2.0**-20
         assert not output(plan, far)[1]
     assert not findings and made.isfinite().all()
-    assert len(found) > 2 and (patterns is not PRODUCING or {what for _, what in found} > {*PHASES})
+    phases = {*PHASES, *MORE_PHASES} if kernel == "persistent" else {*PHASES} if patterns is PRODUCING else set()
+    assert len(found) > 2 and {what for _, what in found} > phases
     for (which, what), spans in found.items():
         runs = (output(plan, given, ptx_of=without(which, spans), seed=i) for i, given in enumerate((inputs, far)))
-        noticed = (findings or (patterns is PRODUCING and made.isnan().any()) for made, findings in runs)
+        noticed = (findings or (PRODUCTS in patterns and made.isnan().any()) for made, findings in runs)
         assert any(noticed), (which, what)
 
 
@@ -470,6 +491,10 @@ def built() -> Iterator[Any]:
         wgmma = prompt_plan.wgmma_shape("float16", hdim, name, halves)
         yield pytest.param(wgmma_kernel, wgmma, marks=DEEP)
         yield pytest.param(wgmma_kernel, replace(wgmma, split=True), marks=DEEP)
+        if hdim <= 192:
+            problem = problem_of("persistent", hdim=hdim, rotary_dim=hdim)
+            stays = replace(persistent_call(request_of(problem, "sm_90", halves)).shape, embedding=name)
+            yield pytest.param(persistent_kernel, stays, marks=() if (hdim, name) == (128, "rates") else DEEP)
         for rows in (16, 32, 64):
             split = prompt_plan.split_shape("float16", hdim, rows, name, halves, "sm_90")
             yield pytest.param(prompt_kernel, split, marks=() if (hdim, name) == (128, "rates") else DEEP)
@@ -487,7 +512,7 @@ def test_kernels_do_not_spill_and_as_many_blocks_fit_as_are_counted_on(build: An
     assert used.spill_bytes == used.stack_bytes == 0
     assert used.registers * threads * blocks <= 65_536
     assert build is split_kernel or (shape.layout.nbytes + 1024) * blocks <= 233_472
-    if build in (wgmma_kernel, prompt32_kernel):
+    if build in (wgmma_kernel, prompt32_kernel, persistent_kernel):
         assert "serialized" not in assemble(compile_ptx(kernel, "sm_90"), "sm_90")[1]
 
 

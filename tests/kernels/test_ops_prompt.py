@@ -35,15 +35,16 @@ def test_random_calls_reach_the_kernels_whole(prompts: PromptCard, monkeypatch, 
     monkeypatch.setattr(plan, "pays_on_wgmma", lambda *_: wgmma)
     taken = right_calls(range(900, 1200), partial(takes, 8), lengths=3, dtype=dtype)
     assert taken == len(prompts.launched) > 10
-    assert all(("wgmma" in each["kernel"]) == (wgmma and not each["by_length"]) for each in prompts.launched)
+    on_wgmma = [each["kernel"].split("_")[1] != "mma" for each in prompts.launched]
+    assert on_wgmma == [wgmma and not each["by_length"] for each in prompts.launched]
 
 
-def test_the_rule_takes_wgmma_for_more_blocks_than_multiprocessors_and_splits_many_keys(prompts: PromptCard) -> None:
-    """The card has four: tiles of 32 queries fill it, or splits of keys do."""
+def test_blocks_that_stay_take_more_tiles_than_multiprocessors_and_many_keys_are_split(prompts: PromptCard) -> None:
+    """The card has four: tiles of 32 queries fill it, or splits of keys do. No block of 256 dims stays."""
     for heads, seq_q, seq_k, hdim, name, splits in (
-        (2, 64, 64, 64, "mma", 1), (2, 65, 65, 64, "wgmma", 1), (1, 16, 1100, 64, "mma", 5),
-        (1, 16, 200, 128, "mma", 4), (1, 300, 1100, 128, "wgmma", 1), (1, 128, 1100, 128, "wgmma", 3),
-        (1, 9, 1100, 256, "wgmma", 4),
+        (2, 64, 64, 64, "mma", 1), (2, 65, 65, 64, "persistent", 1), (1, 16, 1100, 64, "mma", 5),
+        (1, 16, 200, 128, "mma", 4), (1, 300, 1100, 128, "persistent", 1), (1, 128, 1100, 128, "wgmma", 3),
+        (4, 65, 65, 256, "wgmma", 1), (1, 9, 1100, 256, "wgmma", 4),
     ):  # fmt: skip
         q, k = normal(1, heads, seq_q, hdim, dtype=torch.float16), normal(1, heads, seq_k, hdim, dtype=torch.float16)
         rope_attention(q, k, k, fallback=False)
@@ -55,11 +56,25 @@ def test_tensor_that_no_map_describes_goes_to_mma(prompts: PromptCard) -> None:
     q = normal(2, 8, 70, 64, dtype=torch.bfloat16)
     k = normal(2, 1, 90, 64, dtype=torch.bfloat16)
     expanded = k.expand(2, 8, 90, 64)
-    for tensors, name in (((q, k, k), "wgmma"), ((q, expanded, expanded), "mma"), ((q, k.clone(), k), "wgmma")):
+    whole = expanded.contiguous()
+    for tensors, name in (
+        ((q, k, k), "wgmma"), ((q, expanded, expanded), "mma"), ((q, k.clone(), k), "wgmma"),
+        ((q, expanded, whole), "mma"), ((q, whole, expanded), "mma"), ((q, whole, whole), "persistent"),
+    ):  # fmt: skip
         made = alibi_attention(*tensors, fallback=False)
         assert prompts.launched[-1]["kernel"].split("_")[1] == name
         wanted = expected_of("alibi_attention", (q, *tensors[1:]), {})
         assert np.abs(made.double().numpy() - wanted).max() < EPS[q.dtype] * float(k.abs().max())
+
+
+@pytest.mark.filterwarnings("ignore:kernels copies")
+@pytest.mark.parametrize("name", ["attention", "rope_attention"])
+def test_first_call_with_rows_that_no_map_takes_is_copied(prompts: PromptCard, name: str) -> None:
+    q = normal(1, 8, 70, 64, dtype=torch.float16)
+    far = torch.cat((q[..., :1], q), -1)[..., 1:]
+    made = (attention if name == "attention" else rope_attention)(q, far, far, fallback=False)
+    error = np.abs(made.double().numpy() - expected_of(name, (q, q, q), {})).max()
+    assert error < 4 * EPS[q.dtype] * float(q.abs().max())
 
 
 @pytest.mark.parametrize("wgmma", [False, True])

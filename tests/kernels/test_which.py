@@ -13,7 +13,10 @@ from kernels.version import Problem
     [
         ("--heads 32 --kv-heads 8 --seq-k 4096", "decode (rope_decode)", ("decode_mma", "combine")),
         ("--seq-q 64 --kv-heads 8", "prompt (rope_prompt)", ("rotate_keys", "prompt_mma")),
-        ("--seq-q 256 --kv-heads 8", "prompt (rope_prompt)", ("rotate_keys", "prompt_wgmma")),
+        ("--seq-q 256 --kv-heads 8", "prompt_persistent (rope_prompt_persistent)",
+         ("rotate_keys", "prompt_persistent")),
+        ("--seq-q 256 --kv-heads 8 --hdim 256", "prompt (rope_prompt)", ("rotate_keys", "prompt_wgmma")),
+        ("--seq-q 64 --batch 16 --kv-heads 8", "prompt (rope_prompt)", ("rotate_keys", "prompt_wgmma")),
         ("--seq-q 5 --seq-k 1714 --hdim 4096 --dtype float32", "wide_decode (rope_wide_decode)", ("wide", "combine")),
         ("--seq-q 3 --seq-k 4096 --hdim 512 --dtype float32", "wide_decode (rope_wide_decode)", ("wide", "combine")),
         ("--heads 8 --seq-k 4096 --hdim 512 --dtype float32", "decode (rope_decode)", ("decode_fma", "combine")),
@@ -39,8 +42,8 @@ def test_head_dim_that_one_rule_refuses_goes_to_the_next(capsys) -> None:
 def test_rule_that_takes_a_call_is_named_as_its_kernel() -> None:
     names = set()
     for dtype, seq_q, seq_k, hdim in (
-        ("float16", 1, 9, 128), ("float16", 9, 9, 128), ("float32", 1, 9, 1024), ("float32", 9, 16384, 128),
-        ("float32", 999, 999, 128), ("float32", 64, 64, 128), ("float16", 9, 9999, 128),
+        ("float16", 1, 9, 128), ("float16", 9, 9, 128), ("float16", 999, 999, 128), ("float32", 1, 9, 1024),
+        ("float32", 9, 16384, 128), ("float32", 999, 999, 128), ("float32", 64, 64, 128), ("float16", 9, 9999, 128),
     ):  # fmt: skip
         problem = Problem("rope", 1, 64, 8, seq_q, seq_k, hdim, 128, dtype, q_offset=seq_k - seq_q)
         names.add(chosen(Call(problem).request("sm_90")).name)

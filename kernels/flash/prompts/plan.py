@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...constants import require
 from ...limits import capability, limits_of
 from ...tensor_map import TensorMap
-from ...version import Buffer, Launch, Plan, Problem
+from ...version import Buffer, Launch, Plan, Problem, Unsupported
 from ..call import NAMES, Call, Request, flash_plan, strides_of
 from ..combine import launch_combine, shapes
 from ..decode.plan import MOST_QUERIES, OVERLAP_SINCE, require_half
-from ..shapes import SLAB_DIMS, PromptShape, WgmmaShape
+from ..shapes import SLAB_DIMS, PersistentShape, PromptShape, WgmmaShape
 from .mma import prompt_kernel
+from .persistent import persistent_kernel
 from .rotate import rotate_kernel
 from .wgmma import THREADS, wgmma_kernel
 
@@ -26,6 +28,8 @@ MOST_ROWS = {64: 8, 128: 8, 256: 4}  # of a KV head, by dims, that up to 8 queri
 LAUNCH, ROTATED, COMBINED = 1.0, 0.45, 0.55  # of a further launch; a MB of keys or of parts
 WGMMA, WGMMA_STEP = 5.0, 1.5  # of a wave of blocks
 MMA, MMA_ROW, STEP, STEP_ROW, STEP_ROTATED = 3.2, 1 / 56, 0.95, 0.013, 1.1  # and by rows of a tile
+MOST_STAYING_DIMS = 192  # of blocks that stay
+MORE_TILES = 1.25  # by how much tiles of one head may outnumber those that heads share: measured at 1.2, causal
 MOST_BLOCKS = 65_535  # of a grid's second and third dim
 
 
@@ -110,14 +114,17 @@ class Prompt(Call):
             us += LAUNCH + ROTATED * self.of.shared_heads * p.seq_k * p.hdim * shape.element.size / 1e6
         return us + (splits > 1) * (LAUNCH + COMBINED * splits * math.prod(p.q_shape) * 4 / 1e6)
 
+    def attention(self, grid: tuple[int, int, int], taken: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Kernel, grid, block and arguments of the launch behind."""
+        if isinstance(self.shape, PromptShape):
+            return prompt_kernel(self.shape), grid, (self.shape.threads,), taken
+        return wgmma_kernel(self.shape), grid, (THREADS,), (*taken, "k_map", "v_map")
+
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         """The launch that rotates keys comes first, where there is one."""
         grid, layout = self.grid(seq_k), self.shape.layout
         taken = self.rotated(args, "k_rotated", seq_k) if self.in_front else args
-        if isinstance(self.shape, PromptShape):
-            made = Launch(prompt_kernel(self.shape), grid, (self.shape.threads,), taken, layout)
-        else:
-            made = Launch(wgmma_kernel(self.shape), grid, (THREADS,), (*taken, "k_map", "v_map"), layout)
+        made = Launch(*self.attention(grid, taken), layout)
         if not self.in_front:
             return (made,)
         kernel, rows = rotate_kernel(self.shape)
@@ -142,9 +149,10 @@ class Prompt(Call):
         return TensorMap(name, sizes[::-1], tuple(size * stride for stride in apart[::-1]), box)
 
     def at(self, seq_k: int, k: tuple[int, ...], v: tuple[int, ...]) -> "Prompt":
-        """By the kernel that takes so many keys soonest; no map describes values that are expanded."""
+        """By the kernel that takes so many keys soonest; no map describes keys or values that are expanded."""
         request = replace(self.of, problem=replace(self.of.problem, seq_k=seq_k))
-        mapped = all(size == 1 or stride for size, stride in zip(self.keys(seq_k), v))
+        read = (v,) if self.shape.rotates else (k, v)  # rotated keys lie elsewhere
+        mapped = all(size == 1 or stride for each in read for size, stride in zip(self.keys(seq_k), each))
         return prompt_call(request, mapped)
 
     def buffers(self, seq_k: int) -> dict[str, Buffer]:
@@ -155,6 +163,32 @@ class Prompt(Call):
             return {}
         keys = ("k_rotated", strides_of(self.keys(seq_k))) if self.in_front else ("k", k)
         return {"k_map": self.tensor_map(*keys, seq_k), "v_map": self.tensor_map("v", v, seq_k)}
+
+
+@dataclass(frozen=True)
+class Persistent(Prompt):
+    """As `Prompt` on wgmma, by no more blocks than the card has SMs; a tile has queries of one head."""
+
+    name = "prompt_persistent"
+    shape: PersistentShape
+
+    @property
+    def tiles(self) -> int:
+        """Of a query head."""
+        return -(-self.of.problem.seq_q // self.shape.rows)
+
+    def grid(self, seq_k: int) -> tuple[int, int, int]:
+        p = self.of.problem
+        return min(self.tiles * p.heads * p.batch, self.of.sms), 1, 1
+
+    @property
+    def us(self) -> float:
+        """That of a block a tile, which is longer."""
+        return on_wgmma(self.of).us
+
+    def attention(self, grid: tuple[int, int, int], taken: tuple[Any, ...]) -> tuple[Any, ...]:
+        args = *taken, "k_map", "v_map", self.of.problem.batch
+        return persistent_kernel(self.shape), grid, (THREADS,), args
 
 
 @dataclass(frozen=True)
@@ -243,15 +277,37 @@ def on_mma(request: Request) -> Prompt:
     return Prompt(shape_of(p.dtype, p.hdim, p.seq_k, *request.how), request)
 
 
-def on_wgmma(request: Request) -> Prompt:
-    """Raises: Unsupported."""
+def require_wgmma(request: Request) -> None:
+    """Raises: Unsupported for what no kernel of prompts on wgmma takes."""
     require_prompt(request)
     template = "kernels on wgmma need compute capability {allowed}, this GPU has {needed}"
     require(request.target == "sm_90", "capability", request.target, "9.0", template)
     template = "sequences have {needed} of their own; kernels on wgmma take {allowed}"
     require(not request.by_length, "seq_k", "lengths", "one for all", template)
+
+
+def on_wgmma(request: Request) -> Prompt:
+    """Raises: Unsupported."""
+    require_wgmma(request)
     p = request.problem
     return Prompt(wgmma_shape(p.dtype, p.hdim, request.embedding, request.half_split), request)
+
+
+def persistent_call(request: Request) -> Persistent:
+    """Raises: Unsupported."""
+    require_wgmma(request)
+    p = request.problem
+    template = "{needed} dims leave no room for two tiles of queries; blocks that stay take {allowed}"
+    require(p.hdim <= MOST_STAYING_DIMS, "hdim", p.hdim, MOST_STAYING_DIMS, template)
+    tile_keys = 128 if p.hdim <= 128 else 80
+    how: dict[str, Any] = {"embedding": request.embedding, "half_split": request.half_split}
+    return Persistent(PersistentShape(p.dtype, p.hdim, tile_keys, **how), request)
+
+
+def pays_to_stay(call: Persistent) -> bool:
+    """Whether tiles of one head are hardly more than those that heads share."""
+    p = call.of.problem
+    return call.tiles * p.heads <= MORE_TILES * on_wgmma(call.of).tiles * p.kv_heads
 
 
 def split_on_mma(request: Request) -> Split:
@@ -274,7 +330,7 @@ def maps(request: Request) -> bool:
 
 
 def whole_call(request: Request, mapped: bool = True) -> Prompt:
-    """The call without split keys. Raises: Unsupported."""
+    """The call of a block a tile of queries. Raises: Unsupported."""
     call = on_mma(request)
     require_launch(call)
     return on_wgmma(request) if mapped and maps(request) and pays_on_wgmma(call) else call
@@ -295,7 +351,7 @@ def split_call(request: Request) -> Split:
 
 
 def prompt_call(request: Request, mapped: bool = True) -> Prompt:
-    """The fastest call, with split keys or without; `mapped`: whether maps describe its tensors.
+    """The fastest call: split keys, blocks that stay, or a block a tile; `mapped`: whether maps describe its tensors.
 
     Raises: Unsupported, also for up to 8 queries with no more rows of a KV head than decode takes.
     """
@@ -307,13 +363,18 @@ def prompt_call(request: Request, mapped: bool = True) -> Prompt:
         require(request.rows > most, "seq_q", request.rows, most, template)
         return packed
     split = (call for call in split_calls(request, mapped) if call.splits(p.seq_k)[0] > 1)
-    return min([whole_call(request, mapped), *split], key=lambda each: each.us)
+    whole = whole_call(request, mapped)
+    if isinstance(whole.shape, WgmmaShape):
+        with suppress(Unsupported):
+            stays = persistent_call(request)
+            whole = stays if pays_to_stay(stays) else whole
+    return min([whole, *split], key=lambda each: each.us)
 
 
 def prompt_plan(
     problem: Problem, *args: Any, wgmma: bool | None = None, split: bool = False, **options: Any
 ) -> Plan:
-    """Plan a prompt in half precision, with split keys or without, on mma.sync or wgmma, by default as the rule says.
+    """Plan a prompt in half precision, with split keys or without, on mma.sync or wgmma, by default as is faster.
 
     Further arguments are those of `flash_plan`. Raises: Unsupported.
     """
