@@ -5,10 +5,7 @@ import math
 from numba import cuda, float32
 
 from ...constants import BLOCK_K
-from ...device.cint import cint
-from ...device.half import floats2half2
-from ...device.loop import no_unroll, opaque
-from ...device.vector import advance, ld4, make_float4, st4
+from ...device import advance, cint, floats2half2, ld4, make_float4, no_unroll, opaque, st4
 from .products import UNROLL, dot, weighted_value
 from .shapes import HDIM, MASKED, VECTOR
 

@@ -15,9 +15,8 @@ from typing import Any
 from numba import cuda, float32
 
 from ....constants import require, require_shared
-from ....device.cuint import cuint
+from ....device import cuint, st2
 from ....device.rows import ROWS
-from ....device.vector import st2
 from ....version import MOST_BLOCKS, Kernel, Launch, Problem
 from ..embedding import Embedding
 from ..launch import Operands, launch
