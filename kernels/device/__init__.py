@@ -10,14 +10,11 @@ from .asm import (
     mma_m16n8k8_tf32,
     mma_m16n8k16_f16,
 )
-from .block import rows_of_block, rows_of_query
-from .cint import CINT, cint
-from .cuint import CUINT, cuint
-from .dot import dot4
+from .cint import CINT, CUINT, cint, cuint
 from .half import HALVES, float2half, floats2half2, half2float
 from .local import local_array
 from .loop import no_unroll, opaque, repeat
-from .online import online_attention
+from .online import dot4, online_attention, rows_of_block, rows_of_query
 from .reduce import (
     FULL_MASK,
     NEGATIVE_INFINITY,

@@ -22,9 +22,6 @@ def copy_row(tile, place, head, row):
         dim += VECTOR
 
 
-DIM_UNROLL = 8
-
-
 @cuda.jit(device=True, inline="always")
 def clear_row(accumulator, first):
     dim = cint(0)

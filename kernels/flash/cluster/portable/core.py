@@ -22,10 +22,9 @@ from ..embedding import Embedding
 from ..launch import Operands, launch
 from ..schedule import PARTS, SIZES, block_of
 from ..softmax import STATE, softmax_of
-from .choose import choose
 from .output import output_of
 from .score import Thread, query_of, scores_of
-from .shape import BLOCK, Shape
+from .shape import BLOCK, Shape, choose
 
 
 def softmax_by_warps(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:
