@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from kernels import VERSIONS, Problem, Version
-from kernels.checking.check import OWN, problems, supports
+from kernels.checking.check import problems, supports
+from kernels.registry import OWN
 from kernels.version import TABLES
 
 from .errors import DataError

@@ -1,7 +1,6 @@
 """Every kernel version of the log, in log order, and what goes beyond it: importing a version registers it.
 
-`VERSIONS` of the package is that of this module, which is imported with it and with any part of the log: the op needs
-none of them.
+`VERSIONS` of the package is that of this module, which is imported with it: the op needs no version. OWN: no peers.
 """
 
 # ruff: noqa: F401, I001 -- the order is the log's
@@ -24,3 +23,5 @@ from .flash import versions as _beyond_the_log
 from .peers import embeddings
 from .peers import half, flashinfer, flash3
 from .log.controls import register as _controls, ablations as _control_ablations
+
+OWN = [version for version in VERSIONS.values() if not version.is_peer]

@@ -425,7 +425,8 @@ def register(
         for role, other in (("parent", parent), ("baseline", baseline)):
             if other is not None and other not in VERSIONS:
                 raise ValueError(
-                    f"{role} of {name!r} is {other!r}, which is not registered; known: {', '.join(VERSIONS)}"
+                    f"{role} of {name!r} is {other!r}, which is not registered: VERSIONS of the package imports all in "
+                    f"order; known: {', '.join(VERSIONS)}"
                 )
         documented = " ".join((sys.modules[plan.__module__].__doc__ or "").rpartition("Source: ")[2].split())
         where = source or documented.removesuffix(".")

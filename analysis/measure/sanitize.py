@@ -29,8 +29,9 @@ from typing import Any, NamedTuple
 import torch
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.checking.check import OWN, problems
+from kernels.checking.check import problems
 from kernels.checking.reference import make_inputs
+from kernels.registry import OWN
 from kernels.runtime.compile import compile_ptx, require_target
 from kernels.runtime.gpu import DRIVER, DTYPES, device_target, load_ptx, prepare_launch, require_gpu
 

@@ -17,12 +17,9 @@ import numpy as np
 import torch
 
 from ..rates import TABLES_OF
-from ..registry import VERSIONS
 from ..runtime.emulator import Finding, PlanReport, run
 from ..version import Kernel, Model, Plan, Problem, Unsupported, Version
 from .reference import Reference, Verdict, reference_of
-
-OWN = [version for version in VERSIONS.values() if not version.is_peer]
 
 # (batch, heads, seq, hdim): one key; several batches or heads; one or two warps of keys; one to three tiles;
 # fewer dims than a warp has lanes; more than a block has threads, or more than 8 times as many.

@@ -5,6 +5,8 @@ or strength-reduce them across a loop as it does in a C++ kernel: loops unroll, 
 follows C++: sums, differences and products do not overflow, `//` and `%` truncate toward zero, and an index counts from
 the first element, never from the end. An operation with another integer gives a `cint`.
 
+A `cuint`, the unsigned int, wraps. So compilers hoist less out of loops, and registers suffice for more.
+
 Numba learns the rules of the type from `integer`, which makes it. They are part of its definition, so the hash of code
 that uses a `cint` covers them (see `runtime.definitions`).
 """
@@ -163,3 +165,5 @@ def cast_to(kind: Int32) -> Any:
 
 CINT = integer("cint", signed=True)
 cint = cast_to(CINT)
+CUINT = integer("cuint", signed=False)
+cuint = cast_to(CUINT)

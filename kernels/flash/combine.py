@@ -11,8 +11,7 @@ from typing import Any
 from numba import cuda, float32, types, uint64
 
 from ..constants import FLOATS
-from ..device.cint import CINT, cint
-from ..device.vector import advance
+from ..device import CINT, advance, cint
 from ..version import Kernel, Launch, SharedLayout
 from .args import STRIDE
 from .dtype import DTYPES

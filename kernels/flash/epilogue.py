@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from numba import cuda, types, uint64
 
-from ..device.cint import cint
-from ..device.vector import advance
+from ..device import advance, cint
 from .schedule import DecodeShape, query_of
 from .shapes import PromptShape
 from .softmax import NO_KEY

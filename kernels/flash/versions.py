@@ -3,14 +3,15 @@
 All planners raise Unsupported. Source: beyond the documents.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ..constants import require
 from ..rates import require_table, slopes_of
 from ..version import Buffer, Plan, Problem, register
-from .call import flash_plan
-from .chunks.plan import chunk_plan
+from .call import Call, Request, flash_plan
+from .chunks.plan import chunk_call
 from .cluster import Operands, attend, embed_rows, hybrid, plan, require_problem
 from .cluster.alibi import ALIBI
 from .cluster.mma.core import attend as attend_by_warps
@@ -18,10 +19,10 @@ from .cluster.portable.core import attend as attend_anywhere
 from .cluster.rope import ROPE, of_pairs, rates_buffer
 from .cluster.sinusoidal import SINUSOIDAL
 from .cluster.table import add_rows
-from .decode.plan import decode_plan
-from .prompts.float32_plan import prompt32_plan
-from .prompts.plan import persistent_call, prompt_plan
-from .wide.plan import wide_plan
+from .decode.plan import decode_call
+from .prompts.float32_plan import prompt32_call
+from .prompts.plan import persistent_call, prompt_plan, split_call, whole_call
+from .wide.plan import wide_call
 
 
 @register(
@@ -112,127 +113,71 @@ def rope_hybrid_v8(problem: Problem, target: str) -> Plan:
     return plan(problem, *launches, rates=rates_buffer(dims))
 
 
-@register(
-    title="Split keys for decode", parent="rope_v8", baseline="rope_separate", beyond=True,
-    change="keys split over blocks; a key is read and rotated once for all query heads that share it",
+Choose = Callable[[Request], Call]
+
+
+def of_call(name: str, choose: Choose, title: str, change: str, told: str = "", **fields: Any) -> None:
+    """Register the version `name`, whose kernels are those that `choose` takes; `told` is more about it."""
+    family = name.partition("_")[0]
+
+    def planned(problem: Problem, target: str) -> Plan:
+        require(problem.family == family, "family", problem.family, family)
+        return flash_plan(choose, problem, target)
+
+    planned.__name__ = planned.__qualname__ = name
+    planned.__doc__ = f"{title}.\n\n{told}"
+    register(title=title, change=change, beyond=True, **fields)(planned)
+
+
+def of_both(name: str, choose: Choose, title: str, parent: str, rope: str, attention: str, told: str) -> None:
+    """Register rope_<name> and attention_<name>, with their changes from those of `parent`."""
+    fields = {"parent": f"rope_{parent}", "baseline": "rope_separate"}
+    of_call(f"rope_{name}", choose, title, rope, told, **fields)
+    fields = {"parent": f"attention_{parent}", "baseline": "attention_online_fixed", "variant_of": f"rope_{name}"}
+    of_call(f"attention_{name}", choose, title, attention, **fields)
+
+
+of_both(
+    "decode", decode_call, "Split keys for decode", "v8",
+    "keys split over blocks; a key is read and rotated once for all query heads that share it",
+    "keys split over blocks; a key is read once for all query heads that share it",
+    "A second launch combines the splits. Keys are rotated on their way to the product by a recurrence with exact "
+    "seeds.",
 )  # fmt: skip
-def rope_decode(problem: Problem, target: str) -> Plan:
-    """Plan up to 8 queries a head in float32 or half precision.
-
-    A second launch combines the splits. Keys are rotated on their way to the product by a recurrence with exact seeds.
-    """
-    return decode_plan(problem, target)
-
-
-@register(
-    title="Split keys for decode", parent="attention_v8", baseline="attention_online_fixed", beyond=True,
-    variant_of="rope_decode",
-    change="keys split over blocks; a key is read once for all query heads that share it",
+SPREAD = "a head dim spread over the warps of a block, or over a cluster; parts of scores are added in shared memory"
+of_both(
+    "wide_decode", wide_call, "Wide heads in decode", "decode", SPREAD, SPREAD,
+    "All warps of a block, or of a cluster, take the same keys, each warp its own dims.",
 )  # fmt: skip
-def attention_decode(problem: Problem, target: str) -> Plan:
-    """Plan up to 8 queries a head in float32 or half precision."""
-    return decode_plan(problem, target)
-
-
-@register(
-    title="Wide heads in decode", parent="rope_decode", baseline="rope_separate", beyond=True,
-    change="a head dim spread over the warps of a block, or over a cluster; parts of scores are added in shared memory",
+of_both(
+    "prompt", whole_call, "Prompts in half precision", "v8",
+    "half precision on mma.sync or wgmma; keys rotated by a launch before, which the second overlaps",
+    "half precision on mma.sync or wgmma",
+    "Queries are rotated as they are loaded.",
 )  # fmt: skip
-def rope_wide_decode(problem: Problem, target: str) -> Plan:
-    """Plan up to 8 queries a head in float32, with up to 16,384 dims, on compute capability 9.0.
-
-    All warps of a block, or of a cluster, take the same keys, each warp its own dims.
-    """
-    return wide_plan(problem, target)
-
-
-@register(
-    title="Wide heads in decode", parent="attention_decode", baseline="attention_online_fixed", beyond=True,
-    variant_of="rope_wide_decode",
-    change="a head dim spread over the warps of a block, or over a cluster; parts of scores are added in shared memory",
+of_both(
+    "prompt_persistent", persistent_call, "Prompts by blocks that stay", "prompt",
+    "a block takes tile after tile; producers rotate the next queries meanwhile; the mask leaves the loop",
+    "a block takes tile after tile; the mask leaves the loop",
+    "On compute capability 9.0, up to 192 dims.",
 )  # fmt: skip
-def attention_wide_decode(problem: Problem, target: str) -> Plan:
-    """Plan up to 8 queries a head in float32, with up to 16,384 dims, on compute capability 9.0."""
-    return wide_plan(problem, target)
-
-
-@register(
-    title="Prompts in half precision", parent="rope_v8", baseline="rope_separate", beyond=True,
-    change="half precision on mma.sync or wgmma; keys rotated by a launch before, which the second overlaps",
+of_both(
+    "prompt_split", split_call, "Split keys for prompts", "prompt",
+    "keys split over blocks, which rotate them on mma.sync; a launch behind combines the parts",
+    "keys split over blocks; a launch behind combines the parts",
+    "Parts are combined as in rope_decode. On mma.sync a block rotates its keys in shared memory, once for up to 64 "
+    "rows of queries.",
 )  # fmt: skip
-def rope_prompt(problem: Problem, target: str) -> Plan:
-    """Plan float16 or bfloat16.
-
-    Queries are rotated as they are loaded.
-    """
-    return prompt_plan(problem, target)
-
-
-@register(
-    title="Prompts in half precision", parent="attention_v8", baseline="attention_online_fixed", beyond=True,
-    variant_of="rope_prompt", change="half precision on mma.sync or wgmma",
+of_call(
+    "rope_prompt32", prompt32_call, "Prompts in float32 on wgmma",
+    "two float16 parts of each float32, made and rotated by a launch before; three products on wgmma",
+    parent="rope_prompt", baseline="rope_separate",
 )  # fmt: skip
-def attention_prompt(problem: Problem, target: str) -> Plan:
-    """Plan float16 or bfloat16."""
-    return prompt_plan(problem, target)
-
-
-@register(
-    title="Prompts by blocks that stay", parent="rope_prompt", baseline="rope_separate", beyond=True,
-    change="a block takes tile after tile; producers rotate the next queries meanwhile; the mask leaves the loop",
+of_call(
+    "rope_chunk", chunk_call, "Split keys for chunks of queries",
+    "tiles of keys and values that warps share, rotated in shared memory; three products on TF32 tensor cores",
+    parent="rope_decode", baseline="rope_separate",
 )  # fmt: skip
-def rope_prompt_persistent(problem: Problem, target: str) -> Plan:
-    """Plan float16 or bfloat16 on compute capability 9.0, up to 192 dims."""
-    return flash_plan(persistent_call, problem, target)
-
-
-@register(
-    title="Prompts by blocks that stay", parent="attention_prompt", baseline="attention_online_fixed", beyond=True,
-    variant_of="rope_prompt_persistent", change="a block takes tile after tile; the mask leaves the loop",
-)  # fmt: skip
-def attention_prompt_persistent(problem: Problem, target: str) -> Plan:
-    """Plan float16 or bfloat16 on compute capability 9.0, up to 192 dims."""
-    return flash_plan(persistent_call, problem, target)
-
-
-@register(
-    title="Split keys for prompts", parent="rope_prompt", baseline="rope_separate", beyond=True,
-    change="keys split over blocks, which rotate them on mma.sync; a launch behind combines the parts",
-)  # fmt: skip
-def rope_prompt_split(problem: Problem, target: str) -> Plan:
-    """Plan float16 or bfloat16.
-
-    Parts are combined as in rope_decode. On mma.sync a block rotates its keys in shared memory, once for up to 64 rows
-    of queries.
-    """
-    return prompt_plan(problem, target, split=True)
-
-
-@register(
-    title="Split keys for prompts", parent="attention_prompt", baseline="attention_online_fixed", beyond=True,
-    variant_of="rope_prompt_split", change="keys split over blocks; a launch behind combines the parts",
-)  # fmt: skip
-def attention_prompt_split(problem: Problem, target: str) -> Plan:
-    """Plan float16 or bfloat16."""
-    return prompt_plan(problem, target, split=True)
-
-
-@register(
-    title="Prompts in float32 on wgmma", parent="rope_prompt", baseline="rope_separate", beyond=True,
-    change="two float16 parts of each float32, made and rotated by a launch before; three products on wgmma",
-)  # fmt: skip
-def rope_prompt32(problem: Problem, target: str) -> Plan:
-    """Plan float32 with up to 256 dims."""
-    return prompt32_plan(problem, target)
-
-
-@register(
-    title="Split keys for chunks of queries", parent="rope_decode", baseline="rope_separate", beyond=True,
-    change="tiles of keys and values that warps share, rotated in shared memory; three products on TF32 tensor cores",
-)  # fmt: skip
-def rope_chunk(problem: Problem, target: str) -> Plan:
-    """Plan float32 with 16 queries or more a head and up to 320 dims."""
-    return chunk_plan(problem, target)
 
 
 PHASE_7 = 'Phase 6 Status Report, "What Would Actually Help", tensor cores'

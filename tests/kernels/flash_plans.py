@@ -9,20 +9,21 @@ import torch
 from ops_reference import expected
 
 from kernels.flash.call import flash_plan
-from kernels.flash.chunks.plan import chunk_plan
-from kernels.flash.decode.plan import decode_plan
-from kernels.flash.prompts.float32_plan import prompt32_plan
+from kernels.flash.chunks.plan import chunk_call
+from kernels.flash.decode.plan import decode_call
+from kernels.flash.prompts.float32_plan import prompt32_call
 from kernels.flash.prompts.plan import persistent_call, prompt_plan
-from kernels.flash.wide.plan import wide_plan
+from kernels.flash.wide.plan import wide_call
 from kernels.runtime.emulator import run
 from kernels.version import Plan, Problem
 
 EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+prompt32_plan = partial(flash_plan, prompt32_call)
 PLANS = {
-    "decode": decode_plan, "chunk": chunk_plan, "mma": prompt_plan, "wgmma": partial(prompt_plan, wgmma=True),
-    "parts": prompt32_plan, "split": partial(prompt_plan, split=True, wgmma=False),
-    "split_wgmma": partial(prompt_plan, split=True, wgmma=True), "wide": wide_plan,
-    "persistent": partial(flash_plan, persistent_call),
+    "decode": partial(flash_plan, decode_call), "chunk": partial(flash_plan, chunk_call), "parts": prompt32_plan,
+    "mma": prompt_plan, "wgmma": partial(prompt_plan, wgmma=True), "wide": partial(flash_plan, wide_call),
+    "split": partial(prompt_plan, split=True, wgmma=False),
+    "split_wgmma": partial(prompt_plan, split=True, wgmma=True), "persistent": partial(flash_plan, persistent_call),
 }  # fmt: skip
 FLOAT32_DECODE = ("decode", "wide")
 SPLIT = (*FLOAT32_DECODE, "chunk", "split", "split_wgmma")  # kernels that split keys

@@ -10,9 +10,10 @@ import pytest
 
 from analysis.studies import study
 from kernels import VERSIONS, Plan, Problem, Version
-from kernels.checking.check import OWN, CheckCase, case_of, faults, problems, quick_cases, supports
+from kernels.checking.check import CheckCase, case_of, faults, problems, quick_cases, supports
 from kernels.checking.reference import reference_of
 from kernels.rates import TABLES_OF
+from kernels.registry import OWN
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import run
 from kernels.version import Kernel

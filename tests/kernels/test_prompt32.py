@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flash_plans import drawn, exact
+from flash_plans import drawn, exact, prompt32_plan
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.checking.reference import reference_of
-from kernels.flash.prompts.float32_plan import prompt32_plan
 from kernels.runtime.emulator import run
 from kernels.version import Plan, Problem
 from tests.kernels import odd_values as values

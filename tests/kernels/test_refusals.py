@@ -8,7 +8,8 @@ from analysis.measure import on_gpu
 from analysis.measure import run as measure
 from analysis.record.files import RESOURCES
 from kernels import Problem, Unsupported, version
-from kernels.checking.check import OWN, quick_cases
+from kernels.checking.check import quick_cases
+from kernels.registry import OWN
 from kernels.runtime.compile import TARGETS, capability, compile_ptx, least_capability, require_target
 from kernels.runtime.probes import EMPTY
 from kernels.version import Launch, SharedLayout, Version

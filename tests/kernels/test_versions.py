@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from kernels import VERSIONS, Plan, Problem, Unsupported, Version, version
-from kernels.checking.check import OWN, CheckCase, faults, quick_cases, rows_written
+from kernels.checking.check import CheckCase, faults, quick_cases, rows_written
 from kernels.checking.reference import reference_of
 from kernels.log.rope.tables import rope_tables
 from kernels.log.sinusoidal.tables import sinusoidal_tables
+from kernels.registry import OWN
 from kernels.runtime import compile
 from kernels.runtime.compile import CompileError, blocks_per_sm, compile_ptx, resources
 from kernels.runtime.emulator import run

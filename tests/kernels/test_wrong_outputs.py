@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from kernels import Problem, Version, version
-from kernels.checking.check import OWN, Fault, allowance, differences, model_of, problems
+from kernels.checking.check import Fault, allowance, differences, model_of, problems
 from kernels.checking.reference import INPUTS, reference_of
+from kernels.registry import OWN
 
 CASES = [(chosen, problem) for chosen in OWN for problem in problems(chosen)]
 WRONG = [case for case in CASES if case[0](case[1]).expected == "wrong"]

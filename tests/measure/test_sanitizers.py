@@ -16,7 +16,7 @@ from analysis.measure.sanitize import Told, row_of
 from analysis.record import records
 from analysis.record.files import REFERENCE, known_gpus
 from kernels import VERSIONS
-from kernels.checking.check import OWN
+from kernels.registry import OWN
 from kernels.runtime.compile import entry_name
 
 RACES = next(version.id for version in OWN if "race" in sanitize.declared(version.id))

@@ -11,9 +11,7 @@ from typing import Any
 
 from numba import cuda, float32, types, uint64
 
-from ...device.asm import cp_async_wait_all
-from ...device.cint import cint
-from ...device.vector import advance
+from ...device import advance, cint, cp_async_wait_all
 from ...version import Kernel
 from ..args import types_of
 from ..atoms import tf32

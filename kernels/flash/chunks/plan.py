@@ -1,12 +1,11 @@
-"""Which kernel takes a chunk of queries in float32, how its keys are split, and its plan over named buffers."""
+"""Which kernel takes a chunk of queries in float32, and how its keys are split."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ...constants import require, require_raw_keys
 from ...limits import capability, limits_of
 from ...version import Kernel
-from ..call import Request, flash_plan
+from ..call import Request
 from ..cluster.wgmma.choose import fastest, takes
 from ..decode.plan import OVERLAP_SINCE, Decode
 from .kernel import chunk_kernel
@@ -95,6 +94,3 @@ def pays(call: Chunk) -> bool:
     if call.of.target != "sm_90" or not takes(problem, call.of.share):
         return True
     return call.cycles < fastest(problem, problem.rotary_dim, call.of.share)[1]
-
-
-chunk_plan = partial(flash_plan, chunk_call)

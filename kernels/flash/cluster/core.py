@@ -9,9 +9,8 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ...device.asm import cp_async_commit, cp_async_wait_but_one
+from ...device import cp_async_commit, cp_async_wait_but_one, cuint
 from ...device.cluster import cluster_wait
-from ...device.cuint import cuint
 from ...device.wgmma import fence_products
 from ..tiles import launch_dependents, wait_for_launch
 from .embedding import Embedding

@@ -5,10 +5,8 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ...device.cint import cint
-from ...device.cuint import cuint
+from ...device import cint, cuint, make_float4, st4
 from ...device.rows import ROWS, quotient, reciprocal_of, rows_of
-from ...device.vector import make_float4, st4
 from ...version import Kernel, Launch
 from ..tiles import launch_dependents
 from .embedding import Embedding, loader_of, no_values

@@ -6,8 +6,7 @@ from typing import Any
 from numba import cuda, float32
 
 from ...constants import MUST_BE, require, require_raw_keys
-from ...device.cuint import cuint
-from ...device.vector import advance, ld2, ld4, make_float4
+from ...device import advance, cuint, ld2, ld4, make_float4
 from ...version import Problem
 
 MOST_POSITIONS = 2**20  # up to here angles are as exact as float32 arithmetic with exact tables

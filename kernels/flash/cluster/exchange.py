@@ -9,6 +9,7 @@ from typing import Any
 
 from numba import cuda, float32
 
+from ...device import ld2, repeat, st2
 from ...device.cluster import (
     barrier_expect,
     barrier_init,
@@ -17,8 +18,6 @@ from ...device.cluster import (
     cluster_send2,
     cluster_start,
 )
-from ...device.loop import repeat
-from ...device.vector import ld2, st2
 from .shape import BARRIER
 
 # Device functions that `exchange` makes; `rank` is that of the block.

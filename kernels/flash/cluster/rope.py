@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from numba import cuda, float32, types, uint64
 
 from ...constants import FLOATS, INTS
+from ...device import advance, ld2, ld4, make_float4, rotate
 from ...device.angle import sincospi
-from ...device.trig import rotate
-from ...device.vector import advance, ld2, ld4, make_float4
 from ...rates import rates_of_turning
 from ...version import Buffer
 from .embedding import MOST_POSITIONS, Embedding, no_values

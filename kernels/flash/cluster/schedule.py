@@ -10,10 +10,9 @@ from typing import Any
 from numba import cuda, types, uint64
 
 from ...constants import FLOATS
+from ...device import CUINT, advance, cuint
 from ...device.cluster import cluster_rank
-from ...device.cuint import CUINT, cuint
 from ...device.rows import quotient, rows_of
-from ...device.vector import advance
 from .embedding import Embedding
 from .shape import GROUP
 

@@ -16,10 +16,7 @@ from typing import Any
 from numba import cuda, float32, int32
 from numba.cuda import libdevice
 
-from ...device.asm import exp2
-from ...device.cint import cint
-from ...device.reduce import FULL_MASK, NEGATIVE_INFINITY
-from ...device.vector import st2
+from ...device import FULL_MASK, NEGATIVE_INFINITY, cint, exp2, st2
 from .embedding import Embedding
 
 LOG2_E = float32(math.log2(math.e))

@@ -8,9 +8,8 @@ import torch
 from numba import cuda, uint64
 
 from ...constants import FLOATS
-from ...device.half import HALVES
+from ...device import HALVES, make_float4
 from ...device.table import WORDS, load_float8, load_floats, load_halves
-from ...device.vector import make_float4
 from ...rates import require_table, stored_table
 from ...version import Buffer, Plan, Problem
 from . import attend, plan

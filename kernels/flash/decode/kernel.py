@@ -10,8 +10,7 @@ from typing import Any
 
 from numba import cuda, float32, uint64
 
-from ...device.cint import cint
-from ...device.vector import advance
+from ...device import advance, cint
 from ...version import Kernel
 from ..args import types_of
 from ..atoms.fma import atoms as fma_atoms

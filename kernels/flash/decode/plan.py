@@ -1,16 +1,15 @@
-"""Decode: which kernel takes a call, how its keys are split, its launches, and its plan over named buffers.
+"""Decode: which kernel takes a call, how its keys are split, and its launches.
 
 One rule over dtype, head dim, rows and the card chooses.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from ...constants import MUST_BE, require, require_raw_keys
 from ...limits import capability
 from ...version import Buffer, Kernel, Launch
-from ..call import NAMES, Call, Request, flash_plan
+from ..call import NAMES, Call, Request
 from ..combine import launch_combine, shapes
 from ..schedule import DecodeShape, dims_of
 from .kernel import decode_kernel
@@ -157,6 +156,3 @@ def decode_call(request: Request) -> Decode:
     require_decode(request)
     require_raw_keys(request.problem)
     return Decode(shape_of(request.problem.dtype, request.problem.hdim, request.rows, *request.how), request)
-
-
-decode_plan = partial(flash_plan, decode_call)

@@ -10,8 +10,7 @@ from typing import Any
 from llvmlite import ir
 from numba import cuda, float32, types, uint64
 
-from ...device.cint import cint
-from ...device.vector import advance
+from ...device import advance, cint
 from ..atoms import tf32
 from ..atoms.tile import scaled_rows
 from ..chunks.shape import ChunkShape

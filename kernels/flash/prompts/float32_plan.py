@@ -1,14 +1,13 @@
-"""Which float32 prompts the kernels of `float32` take, and their plan over named buffers."""
+"""Which float32 prompts the kernels of `float32` take, and their launches."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ...constants import require, require_raw_keys
 from ...tensor_map import TensorMap
 from ...version import Buffer, Launch
 from ..atoms.wgmma import GROUP_ROWS
-from ..call import Request, flash_plan
+from ..call import Request
 from ..cluster.wgmma.choose import fastest, takes
 from ..shapes import SLAB_DIMS, SPLIT_THREADS, Prompt32Shape
 from .float32 import prompt32_kernel
@@ -94,6 +93,3 @@ def pays32(call: Prompt32) -> bool:
     if not fits or min(p.seq_q, p.seq_k) < LEAST_ROWS:
         return False
     return not takes(p, of.share) or call.cycles < fastest(p, p.rotary_dim, of.share)[1]
-
-
-prompt32_plan = partial(flash_plan, prompt32_call)

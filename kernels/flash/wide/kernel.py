@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import cuda, float32, types, uint64
 
-from ...device.cint import cint
+from ...device import advance, cint
 from ...device.cluster import (
     barrier_expect,
     barrier_init,
@@ -21,7 +21,6 @@ from ...device.cluster import (
     cluster_send2,
     cluster_wait,
 )
-from ...device.vector import advance
 from ...version import Kernel
 from ..args import Sizes, Tensors, types_of
 from ..atoms.fma import first_bit, indices, reduce_scatter

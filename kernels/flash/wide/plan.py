@@ -1,12 +1,11 @@
-"""Decode of wide heads: which shape takes a call, how its keys are split, its launches, and its plan."""
+"""Decode of wide heads: which shape takes a call, how its keys are split, and its launches."""
 
 from dataclasses import dataclass
-from functools import partial
 
 from ...constants import require, require_raw_keys
 from ...limits import CLUSTERS_SINCE, capability
 from ...version import Kernel
-from ..call import Request, flash_plan
+from ..call import Request
 from ..cluster.shape import power_of_two, resident
 from ..decode.plan import Decode, require_queries
 from .kernel import wide_kernel
@@ -79,6 +78,3 @@ def pays_wide(request: Request) -> bool:
     """Whether a warp of decode has too few registers for the dims of a key, or for as many rows as share it."""
     hdim = request.problem.hdim
     return hdim > NARROW_DIMS or (hdim > NARROW_DIMS // 2 and request.rows > 2)
-
-
-wide_plan = partial(flash_plan, wide_call)

@@ -9,8 +9,8 @@ ablate(
     change="four scalar loads in place of each float4 load of Q and K",
     scalar_loads=True,
     diff="""
-    - from ...device.vector import ld4
-    + from ...device.vector import make_float4
+    - from ...device import cint, ld4, online_attention, rows_of_query
+    + from ...device import cint, make_float4, online_attention, rows_of_query
 
     - a = ld4(q_row, dim)
     - b = ld4(k_row, dim)
@@ -25,9 +25,9 @@ ablate(
     title="Online softmax with the query row in shared memory",
     change="the query row is copied to shared memory once a block and read from there",
     diff="""
-    - from ...device.vector import ld4
+    - from ...device import cint, ld4, online_attention, rows_of_query
     + from ...constants import EXTRA, THREADS
-    + from ...device.vector import ld4, st4
+    + from ...device import cint, ld4, online_attention, rows_of_query, st4
 
     - def score(q_row, k_row, key, hdim):
     + def score(shared, k_row, key, hdim):
@@ -59,10 +59,9 @@ ablate(
       from numba import cuda, float32
 
     - from ...constants import THREADS
+    - from ...device import advance, cint, divide_weights, dot4, exponentials, rows_of_block, weigh_values
     + from ...constants import FLOAT, FLOATS, THREADS
-
-    - from ...device.cint import cint
-    + from ...device.cint import CINT, cint
+    + from ...device import CINT, advance, cint, divide_weights, dot4, exponentials, rows_of_block, weigh_values
 
     - from ...version import SYNC, Plan, Problem, SharedLayout, register
     + from ...version import SYNC, Kernel, Plan, Problem, SharedLayout, register
@@ -119,10 +118,9 @@ ablate(
     change="tiles of Q and K in float32; nothing is converted",
     wrong_output=None,
     diff="""
+    - from ...device import advance, block_max_unshared, block_sum_unshared, cint, shared_by_thread_0
     - from ...device.asm import load_half2, store_half
-
-    - from ...device.vector import advance
-    + from ...device.vector import advance, ld4
+    + from ...device import advance, block_max_unshared, block_sum_unshared, cint, ld4, shared_by_thread_0
 
     - KEY_HALVES = QUERIES * SLICE  # offset of the key tile, in halves
     - SCORES = (KEY_HALVES + BLOCK_K * SLICE) // 2

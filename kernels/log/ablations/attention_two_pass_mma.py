@@ -18,12 +18,8 @@ from typing import Any
 from numba import cuda, float32
 
 from ...constants import THREADS, require
-from ...device.asm import mma_m16n8k8_tf32
-from ...device.block import rows_of_block
-from ...device.cint import cint
+from ...device import cint, divide_weights, exponentials, mma_m16n8k8_tf32, rows_of_block, split
 from ...device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared, shared_by_thread_0
-from ...device.softmax import divide_weights, exponentials
-from ...device.tensor import split
 from ...device.vector import advance, ld4, make_float4
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, require_log_problem

@@ -368,8 +368,8 @@ ablate(
     + st2(query, first, loaded.x, loaded.y)
     + st2(query, first + 4, loaded.z, loaded.w)
 
-    - from ...device.vector import ld4, st4
-    + from ...device.vector import ld4, st2
+    - from ...device import NEGATIVE_INFINITY, cint, ld4, st4
+    + from ...device import NEGATIVE_INFINITY, cint, ld4, st2
 
     - copy_row(key_value, row * HDIM, k_head, tile_start + row)
     + copy_row(key_value, row * KEY_VALUE_ROW, k_head, tile_start + row)

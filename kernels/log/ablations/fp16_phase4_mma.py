@@ -18,11 +18,7 @@ import math
 from numba import cuda, float32, uint16, uint32
 
 from ...constants import BLOCK_K
-from ...device.asm import mma_m16n8k16_f16
-from ...device.cint import cint
-from ...device.half import float2half
-from ...device.reduce import FULL_MASK, NEGATIVE_INFINITY
-from ...device.vector import advance, ld4, st4
+from ...device import FULL_MASK, NEGATIVE_INFINITY, advance, cint, float2half, ld4, mma_m16n8k16_f16, st4
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..fp16.phase4 import HAZARDS, wrong_output
 from ..fp16.shapes import BLOCK_M, HDIM, VECTOR, WARP, fp16_buffers, fp16_launch, require_fp16_problem

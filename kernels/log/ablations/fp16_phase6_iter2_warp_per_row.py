@@ -10,10 +10,7 @@ import math
 from numba import cuda, float32
 
 from ...constants import BLOCK_K, THREADS
-from ...device.cint import cint
-from ...device.half import floats2half2
-from ...device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
-from ...device.vector import ld4, make_float4, st4
+from ...device import NEGATIVE_INFINITY, cint, floats2half2, ld4, make_float4, st4, warp_max, warp_sum
 from ...version import Plan, Problem, register
 from ..fp16.phase6_iter2 import LAYOUT, shared
 from ..fp16.products import dot, rows_of_block, weighted_value

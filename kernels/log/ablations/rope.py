@@ -69,9 +69,8 @@ ablate(
     change="float4 loads of Q and K, two pairs at a time",
     scalar_loads=False,
     diff="""
-    - from ...device.trig import fast_sincos, powf, rotate
-    + from ...device.trig import fast_sincos, powf, rotate
-    + from ...device.vector import ld4, make_float4, st4
+    - from ...device import cint, fast_sincos, online_attention, powf, rotate, rows_of_query
+    + from ...device import cint, fast_sincos, ld4, make_float4, online_attention, powf, rotate, rows_of_query, st4
 
     - dim = 2 * tid
     + dim = 4 * tid
@@ -179,10 +178,9 @@ ablate(
     +
       from numba import cuda, float32
 
-    - from ...device.reduce import NEGATIVE_INFINITY
-    - from ...device.softmax import divide_output, softmax_tile
+    - from ...device import NEGATIVE_INFINITY, cint, divide_output, fast_sincos, rotate, rows_of_query, softmax_tile
+    + from ...device import cint, divide_output, exponentials, fast_sincos, rotate, rows_of_query
     + from ...device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS, block_max, block_sum
-    + from ...device.softmax import divide_output, exponentials
 
     - keys = scores + block_k
     + keys = scores + WARPS * block_k
@@ -353,8 +351,8 @@ ablate(
     title="V7 with its query in global memory",
     change="writes its rotated query to global memory, as the separate path does, and reads it from there",
     diff="""
-    - from ...device.vector import ld4
-    + from ...device.vector import advance, ld4
+    - from ...device import cint, ld4, online_attention, rows_of_query
+    + from ...device import advance, cint, ld4, online_attention, rows_of_query
 
     - def attention(q, k, v, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):
     + def attention(q, k, v, q_rotated, out, seq_q, seq_k, hdim, rotary_dim, softmax_scale):

@@ -13,10 +13,7 @@ import math
 from numba import cuda, float32
 
 from ...constants import BLOCK_K, FREQUENCY_BASE, THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.reduce import NEGATIVE_INFINITY, warp_max, warp_sum
-from ...device.trig import fast_sincos, powf, rotate
+from ...device import NEGATIVE_INFINITY, cint, fast_sincos, powf, rotate, rows_of_query, warp_max, warp_sum
 from ...device.vector import advance, ld4, make_float4, st4
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import block_per_query, log_plan, require_log_problem

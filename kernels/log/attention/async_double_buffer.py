@@ -15,13 +15,8 @@ from numba import cuda, float32
 
 from ...checking.models import Array, online_unshared, scaled_scores
 from ...constants import BLOCK_K, OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS
+from ...device import NEGATIVE_INFINITY, advance, cint, dot4, rows_of_query, softmax_tile_unshared, store_output
 from ...device.asm import cp_async4, cp_async_commit, cp_async_wait_all
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.dot import dot4
-from ...device.reduce import NEGATIVE_INFINITY
-from ...device.softmax import softmax_tile_unshared, store_output
-from ...device.vector import advance
 from ...version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 from ..plan import UNSHARED_DEFECT, block_per_query, log_plan, require_log_problem
 

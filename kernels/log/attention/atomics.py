@@ -12,11 +12,7 @@ import numpy as np
 from numba import cuda, float32, int32
 
 from ...constants import THREADS, require
-from ...device.block import rows_of_block
-from ...device.cint import cint
-from ...device.reduce import NEGATIVE_INFINITY
-from ...device.softmax import divide_weights, exponentials, weigh_values
-from ...device.vector import advance
+from ...device import NEGATIVE_INFINITY, advance, cint, divide_weights, exponentials, rows_of_block, weigh_values
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import block_per_query, log_plan, require_log_problem
 

@@ -10,11 +10,7 @@ Source: Final Summary, "Key Optimizations That Worked", items 2 and 3: the kerne
 from numba import cuda, float32, int32
 
 from ...constants import THREADS, require
-from ...device.block import rows_of_block
-from ...device.cint import cint
-from ...device.dot import dot4
-from ...device.reduce import NEGATIVE_INFINITY
-from ...device.vector import advance
+from ...device import NEGATIVE_INFINITY, advance, cint, dot4, rows_of_block
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import block_per_query, log_plan, require_log_problem
 from .atomics import LEAST_KEYS, attend_by_atomics

@@ -12,12 +12,8 @@ from numba import cuda, float32
 
 from ...checking.models import Array, scaled_scores, two_pass_unshared
 from ...constants import THREADS
-from ...device.block import rows_of_block
-from ...device.cint import cint
-from ...device.loop import no_unroll
+from ...device import advance, cint, divide_weights, exponentials, no_unroll, rows_of_block
 from ...device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared
-from ...device.softmax import divide_weights, exponentials
-from ...device.vector import advance
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import block_per_query, log_plan, require_log_problem
 

@@ -22,11 +22,8 @@ from numba import cuda, float32
 
 from ...checking.models import Array, scaled_scores, softmax
 from ...constants import OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS, require
-from ...device.cint import cint
-from ...device.dot import dot4
+from ...device import advance, cint, divide_weights, dot4, exponentials
 from ...device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared, shared_by_thread_0
-from ...device.softmax import divide_weights, exponentials
-from ...device.vector import advance
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 

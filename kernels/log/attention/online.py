@@ -10,11 +10,7 @@ Source: Final Summary, "Best Performance"; as timed.
 from numba import cuda, float32
 
 from ...checking.models import Array, online_unshared, scaled_scores
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.online import online_attention
-from ...device.softmax import softmax_tile_unshared
-from ...device.vector import ld4
+from ...device import cint, ld4, online_attention, rows_of_query, softmax_tile_unshared
 from ...version import SYNC, Plan, Problem, register
 from ..plan import UNSHARED_DEFECT, block_per_query, log_plan, online_layout, require_log_problem
 

@@ -8,10 +8,7 @@ Source: the log's best version with its bug fixed. The check in the log's own fi
 
 from numba import cuda, float32
 
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.online import online_attention
-from ...device.vector import ld4
+from ...device import cint, ld4, online_attention, rows_of_query
 from ...version import SYNC, Launch, Plan, Problem, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 

@@ -18,12 +18,7 @@ from numba import cuda, float32
 
 from ...checking.models import Array, online_unshared, scaled_scores
 from ...constants import BLOCK_K, REDUCTION, SCORES, THREADS
-from ...device.block import rows_of_query
-from ...device.cint import CINT, cint
-from ...device.local import local_array
-from ...device.reduce import NEGATIVE_INFINITY
-from ...device.softmax import softmax_tile_unshared
-from ...device.vector import advance, ld4
+from ...device import CINT, NEGATIVE_INFINITY, advance, cint, ld4, local_array, rows_of_query, softmax_tile_unshared
 from ...version import SYNC, Buffer, Hazard, Plan, Problem, register
 from ..plan import UNSHARED_DEFECT, block_per_query, log_plan, online_layout, require_log_problem
 

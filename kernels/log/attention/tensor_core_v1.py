@@ -18,12 +18,8 @@ from numba import cuda, float32
 
 from ...checking.models import Array, online_unshared, scaled_scores
 from ...constants import BLOCK_K, OPT_IN_SHARED_LIMIT, SHARED_LIMIT, THREADS
-from ...device.asm import mma_m16n8k8_tf32
-from ...device.block import rows_of_query
-from ...device.cint import cint
+from ...device import advance, cint, mma_m16n8k8_tf32, rows_of_query, softmax_tile_unshared, store_output
 from ...device.reduce import FULL_MASK, NEGATIVE_INFINITY, WARPS
-from ...device.softmax import softmax_tile_unshared, store_output
-from ...device.vector import advance
 from ...version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 from ..plan import UNSHARED_DEFECT, block_per_query, log_plan, require_log_problem
 

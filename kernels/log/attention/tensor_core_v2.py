@@ -15,11 +15,9 @@ from numba import cuda, float32
 
 from ...checking.models import Array, scaled_scores, softmax
 from ...constants import BLOCK_K, THREADS
+from ...device import advance, block_max_unshared, block_sum_unshared, cint, shared_by_thread_0
 from ...device.asm import load_half2, store_half
-from ...device.cint import cint
-from ...device.reduce import block_max_unshared, block_sum_unshared, shared_by_thread_0
 from ...device.softmax import divide_weights, exponentials, largest, weigh_values
-from ...device.vector import advance
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 

@@ -10,12 +10,8 @@ Source: Final Summary, "Alternative Implementations": the kernel behind "0.76-0.
 from numba import cuda, float32
 
 from ...constants import THREADS
-from ...device.block import rows_of_block
-from ...device.cint import cint
-from ...device.dot import dot4
+from ...device import advance, cint, divide_weights, dot4, exponentials, rows_of_block, weigh_values
 from ...device.reduce import NEGATIVE_INFINITY, block_max_unshared, block_sum_unshared, shared_by_thread_0
-from ...device.softmax import divide_weights, exponentials, weigh_values
-from ...device.vector import advance
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 

@@ -12,11 +12,7 @@ import math
 from numba import cuda, float32
 
 from ...constants import BLOCK_K
-from ...device.cint import cint
-from ...device.half import float2half, half2float
-from ...device.loop import opaque
-from ...device.reduce import NEGATIVE_INFINITY
-from ...device.vector import advance
+from ...device import NEGATIVE_INFINITY, advance, cint, float2half, half2float, opaque
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from .arrays import shared_arrays
 from .products import rows_of_block

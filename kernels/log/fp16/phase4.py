@@ -20,10 +20,7 @@ from numba import cuda, float32
 
 from ...checking.models import Array, scaled_scores, softmax
 from ...constants import BLOCK_K
-from ...device.cint import cint
-from ...device.half import float2half, half2float
-from ...device.reduce import FULL_MASK, NEGATIVE_INFINITY
-from ...device.vector import advance, ld4, st4
+from ...device import FULL_MASK, NEGATIVE_INFINITY, advance, cint, float2half, half2float, ld4, st4
 from ...version import SYNC, Hazard, Plan, Problem, SharedLayout, register
 from .arrays import shared_arrays
 from .products import dot

@@ -13,10 +13,7 @@ import math
 from numba import cuda, float32, types
 
 from ...constants import BLOCK_K, THREADS
-from ...device.cint import cint
-from ...device.local import local_array
-from ...device.reduce import NEGATIVE_INFINITY
-from ...device.vector import ld4, st4
+from ...device import NEGATIVE_INFINITY, cint, ld4, local_array, st4
 from ...version import Plan, Problem, SharedLayout, register
 from .arrays import shared_arrays
 from .products import rows_of_block

@@ -3,10 +3,7 @@
 from numba import cuda, float32
 
 from ...constants import BLOCK_K
-from ...device.cint import cint
-from ...device.half import half2float
-from ...device.loop import no_unroll, opaque
-from ...device.vector import advance
+from ...device import advance, cint, half2float, no_unroll, opaque
 from .shapes import HDIM
 
 DIMS = 32  # in a row: the compiler does not fully unroll a longer loop

@@ -5,10 +5,7 @@ import math
 from numba import cuda, float32
 
 from ...constants import BLOCK_K
-from ...device.cint import cint
-from ...device.half import floats2half2
-from ...device.loop import no_unroll, opaque
-from ...device.vector import advance, ld4, make_float4, st4
+from ...device import advance, cint, floats2half2, ld4, make_float4, no_unroll, opaque, st4
 from .products import UNROLL, dot, weighted_value
 from .shapes import HDIM, MASKED, VECTOR
 
@@ -23,9 +20,6 @@ def copy_row(tile, place, head, row):
     while dim < HDIM:
         st4(tile, place + dim, ld4(source, dim))
         dim += VECTOR
-
-
-DIM_UNROLL = 8
 
 
 @cuda.jit(device=True, inline="always")

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...constants import FLOAT, MUST_BE, THREADS, require
-from ...device.cint import CINT
-from ...device.half import HALVES
+from ...device import CINT, HALVES
 from ...version import Buffer, Kernel, Launch, Problem
 from ..plan import require_one_sequence
 

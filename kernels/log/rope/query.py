@@ -3,8 +3,7 @@
 from numba import cuda, float32
 
 from ...constants import FREQUENCY_BASE, THREADS
-from ...device.cint import cint
-from ...device.trig import fast_sincos, powf, rotate
+from ...device import cint, fast_sincos, powf, rotate
 
 
 @cuda.jit(device=True, inline="always")

@@ -12,9 +12,7 @@ from numba import cuda
 
 from ...checking.models import Array, rotate_pairs, scaled_scores, softmax
 from ...constants import THREADS
-from ...device.cint import cint
-from ...device.trig import rotate
-from ...device.vector import ld4, make_float4, st4
+from ...device import cint, ld4, make_float4, rotate, st4
 from ...version import SYNC, Buffer, Hazard, Launch, Plan, Problem, register
 from ..attention.online_fixed import launch_attention
 from ..plan import REDUCTION_RACE, block_per_token, log_plan, require_log_problem

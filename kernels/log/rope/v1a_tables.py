@@ -11,11 +11,7 @@ from numba import cuda, float32
 
 from ...checking.models import Array, online_unshared, rotate_pairs, scaled_scores
 from ...constants import EXTRA, THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.online import online_attention
-from ...device.softmax import softmax_tile_unshared
-from ...device.trig import rotate
+from ...device import cint, online_attention, rotate, rows_of_query, softmax_tile_unshared
 from ...version import SYNC, Plan, Problem, register
 from ..plan import UNSHARED_DEFECT, block_per_query, log_plan, online_layout, require_log_problem
 from .tables import rope_tables

@@ -8,11 +8,7 @@ Source: RoPE Fusion Implementation Log, V1, items 6-7.
 from numba import cuda, float32
 
 from ...constants import EXTRA, THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.online import online_attention
-from ...device.trig import rotate
-from ...device.vector import ld4, make_float4, st4
+from ...device import cint, ld4, make_float4, online_attention, rotate, rows_of_query, st4
 from ...version import SYNC, Plan, Problem, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from .tables import rope_tables

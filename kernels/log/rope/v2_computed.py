@@ -9,10 +9,7 @@ Source: RoPE Fusion Implementation Log, V2, items 9-11.
 from numba import cuda, float32
 
 from ...constants import EXTRA, FREQUENCY_BASE, THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.online import online_attention
-from ...device.trig import fast_sincos, powf, rotate
+from ...device import cint, fast_sincos, online_attention, powf, rotate, rows_of_query
 from ...version import SYNC, Plan, Problem, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 

@@ -12,11 +12,7 @@ import math
 from numba import cuda, float32
 
 from ...constants import BLOCK_K, FREQUENCY_BASE, SCORES, THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.reduce import NEGATIVE_INFINITY, block_max, block_sum
-from ...device.trig import fast_sincos, powf, rotate
-from ...device.vector import advance
+from ...device import NEGATIVE_INFINITY, advance, block_max, block_sum, cint, fast_sincos, powf, rotate, rows_of_query
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 

@@ -10,12 +10,8 @@ Source: RoPE Fusion Implementation Log, V4, items 15-17.
 from numba import cuda, float32
 
 from ...constants import BLOCK_K, EXTRA, REDUCTION, SCORES, THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.reduce import NEGATIVE_INFINITY, block_sum
+from ...device import NEGATIVE_INFINITY, advance, block_sum, cint, fast_sincos, rotate, rows_of_query
 from ...device.softmax import add_values, divide_output, softmax_tile
-from ...device.trig import fast_sincos, rotate
-from ...device.vector import advance
 from ...version import SYNC, Plan, Problem, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from .query import cache_frequencies

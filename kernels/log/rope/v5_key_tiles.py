@@ -11,11 +11,7 @@ Source: RoPE Fusion Implementation Log, V5, items 18-20.
 from numba import cuda, float32
 
 from ...constants import THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.reduce import NEGATIVE_INFINITY
-from ...device.softmax import divide_output, softmax_tile
-from ...device.trig import fast_sincos, rotate
+from ...device import NEGATIVE_INFINITY, cint, divide_output, fast_sincos, rotate, rows_of_query, softmax_tile
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from .query import cache_frequencies, rotate_query

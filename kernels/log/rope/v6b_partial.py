@@ -8,12 +8,8 @@ Source: RoPE Fusion Implementation Log, V6, items 24-28 and 33.
 from numba import cuda, float32
 
 from ...constants import SCORES, THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.reduce import NEGATIVE_INFINITY
+from ...device import NEGATIVE_INFINITY, advance, cint, fast_sincos, rotate, rows_of_query
 from ...device.softmax import add_values, divide_output, softmax_tile
-from ...device.trig import fast_sincos, rotate
-from ...device.vector import advance
 from ...version import SYNC, Plan, Problem, SharedLayout, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, require_log_problem
 from .query import cache_frequencies, rotate_query

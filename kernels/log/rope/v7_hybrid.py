@@ -11,10 +11,7 @@ from numba import cuda, float32
 
 from ...checking.models import Array, rotate_pairs, scaled_scores, softmax
 from ...constants import EXTRA, THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.online import online_attention
-from ...device.vector import ld4
+from ...device import cint, ld4, online_attention, rows_of_query
 from ...version import SYNC, Buffer, Plan, Problem, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from .query import cache_frequencies, rotate_query

@@ -4,9 +4,7 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ...device.cint import cint
-from ...device.loop import no_unroll
-from ...device.vector import ld4
+from ...device import cint, ld4, no_unroll
 
 HINT = 4  # the factor of `#pragma unroll` in the log's float4 paths
 

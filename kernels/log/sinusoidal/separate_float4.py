@@ -9,10 +9,7 @@ Source: Sinusoidal Hybrid Optimization Analysis, "Separate (Baseline)".
 from numba import cuda, float32
 
 from ...constants import THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.online import online_attention
-from ...device.vector import ld4, make_float4, st4
+from ...device import cint, ld4, make_float4, online_attention, rows_of_query, st4
 from ...version import SYNC, Buffer, Launch, Plan, Problem, register
 from ..plan import REDUCTION_RACE, block_per_query, block_per_token, log_plan, online_layout, require_log_problem
 from .dot import unrolled_dot

@@ -9,9 +9,7 @@ Source: Fusing Positional Embeddings into Attention Kernels, "Baseline Separate"
 from numba import cuda, float32
 
 from ...constants import THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.online import online_attention
+from ...device import cint, online_attention, rows_of_query
 from ...version import Buffer, Launch, Plan, Problem, register
 from ..plan import REDUCTION_RACE, block_per_query, block_per_token, log_plan, online_layout, require_log_problem
 from .tables import sinusoidal_tables

@@ -8,10 +8,7 @@ Source: Fusing Positional Embeddings into Attention Kernels, "V1: Naive Fusion".
 
 from numba import cuda, float32
 
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.online import online_attention
-from ...device.vector import advance
+from ...device import advance, cint, online_attention, rows_of_query
 from ...version import Plan, Problem, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 from .tables import sinusoidal_tables

@@ -8,10 +8,7 @@ Source: Fusing Positional Embeddings into Attention Kernels, "V4-V5".
 from numba import cuda, float32
 
 from ...constants import EXTRA, FREQUENCY_BASE, THREADS
-from ...device.block import rows_of_query
-from ...device.cint import cint
-from ...device.online import online_attention
-from ...device.trig import cosf, powf, sinf
+from ...device import cint, cosf, online_attention, powf, rows_of_query, sinf
 from ...version import Plan, Problem, register
 from ..plan import REDUCTION_RACE, block_per_query, log_plan, online_layout, require_log_problem
 

@@ -35,9 +35,7 @@ class Products:
         lines[warps] = np.nan
 
     def reading(self, warps: np.ndarray, count: int, again: Callable[[np.ndarray], None]) -> None:
-        """A product of these warps, of `count`, reads until it completes; again(warps) then records the reads once
-        more.
-        """
+        """A product of these warps, of `count`, reads until it completes; again(warps) then records that anew."""
         group = np.zeros(count, np.int64)
         group[warps] = BEGUN
         self._reads.append((group, warps, again))

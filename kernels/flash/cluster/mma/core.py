@@ -9,10 +9,8 @@ from typing import Any
 
 from numba import cuda
 
-from ....device.asm import cp_async_wait
-from ....device.cuint import cuint
+from ....device import advance, cp_async_wait, cuint, make_float4, st4
 from ....device.rows import ROWS
-from ....device.vector import advance, make_float4, st4
 from ....limits import EMULATED_TARGET, Share
 from ....version import Kernel, Launch, Problem
 from ..core import Phases, make_kernel

@@ -4,10 +4,8 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ....device.asm import cp_async2_or_zero, cp_async4_or_zero, cp_async_wait
-from ....device.cint import cint
-from ....device.cuint import cuint
-from ....device.vector import advance, ld4, make_float4, st4
+from ....device import advance, cint, cp_async_wait, cuint, ld4, make_float4, st4
+from ....device.asm import cp_async2_or_zero, cp_async4_or_zero
 from ..embedding import Embedding, halves_of
 from ..shape import GROUP
 from .shape import Shape

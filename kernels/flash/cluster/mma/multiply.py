@@ -4,11 +4,8 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ....device.asm import mma_m16n8k8_tf32
-from ....device.cuint import cuint
-from ....device.loop import repeat
-from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split, split_bounded, split_short
-from ....device.vector import ld2, ld4
+from ....device import FACTOR_BOUND, VALUE_BOUND, cuint, ld2, ld4, mma_m16n8k8_tf32, repeat, split, split_bounded
+from ....device.tensor import split_short
 from ..shape import GROUP
 from .shape import STEP, Shape
 

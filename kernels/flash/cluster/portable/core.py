@@ -15,18 +15,16 @@ from typing import Any
 from numba import cuda, float32
 
 from ....constants import require, require_shared
-from ....device.cuint import cuint
+from ....device import cuint, st2
 from ....device.rows import ROWS
-from ....device.vector import st2
 from ....version import MOST_BLOCKS, Kernel, Launch, Problem
 from ..embedding import Embedding
 from ..launch import Operands, launch
 from ..schedule import PARTS, SIZES, block_of
 from ..softmax import STATE, softmax_of
-from .choose import choose
 from .output import output_of
 from .score import Thread, query_of, scores_of
-from .shape import BLOCK, Shape
+from .shape import BLOCK, Shape, choose
 
 
 def softmax_by_warps(shape: Shape, embedding: Embedding) -> tuple[Any, Any]:

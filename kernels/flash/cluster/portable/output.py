@@ -4,9 +4,7 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ....device.cuint import cuint
-from ....device.loop import repeat
-from ....device.vector import ld4, make_float4, st4
+from ....device import cuint, ld4, make_float4, repeat, st4
 from ..embedding import loader_of
 from .score import rows_loader
 from .shape import BLOCK, Shape

@@ -5,11 +5,7 @@ from typing import Any
 
 from numba import cuda, float32, uint64
 
-from ....device.cint import cint
-from ....device.cuint import cuint
-from ....device.loop import repeat
-from ....device.reduce import FULL_MASK
-from ....device.vector import advance, ld4, make_float4, st4
+from ....device import FULL_MASK, advance, cint, cuint, ld4, make_float4, repeat, st4
 from ..embedding import Embedding, loader_of
 from .shape import Shape
 

@@ -4,8 +4,7 @@ from typing import Any
 
 from numba import cuda
 
-from ....device.cint import cint
-from ....device.vector import make_float4
+from ....device import cint, make_float4
 from ..embedding import Embedding
 from ..shape import GROUP
 from .copy import HALF

@@ -4,9 +4,7 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ....device.loop import repeat
-from ....device.tensor import FACTOR_BOUND, VALUE_BOUND, split_bounded
-from ....device.vector import ld2, ld4
+from ....device import FACTOR_BOUND, VALUE_BOUND, ld2, ld4, repeat, split_bounded
 from ....device.wgmma import ROWS, TERMS, Product, batch, three_products, tile_descriptor
 from ..shape import GROUP
 from .copy import HALF, swizzle

@@ -5,11 +5,7 @@ from typing import Any
 
 from numba import cuda, float32, int32
 
-from ....device.cuint import cuint
-from ....device.loop import repeat
-from ....device.reduce import FULL_MASK
-from ....device.tensor import split
-from ....device.vector import advance, ld4, make_float4, st2, st4
+from ....device import FULL_MASK, advance, cuint, ld4, make_float4, repeat, split, st2, st4
 from ....device.wgmma import ROWS, TERMS, WARPGROUP, tile_index
 from ..embedding import Embedding
 from ..exchange import Exchange

@@ -4,9 +4,7 @@ from typing import Any
 
 from numba import cuda
 
-from ....device.cint import cint
-from ....device.tensor import FACTOR_BOUND, split_bounded
-from ....device.vector import advance, make_float4
+from ....device import FACTOR_BOUND, advance, cint, make_float4, split_bounded
 from ....device.wgmma import TERMS, tile_index
 from ..embedding import Embedding, loader_of
 from ..shape import GROUP

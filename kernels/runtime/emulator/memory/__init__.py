@@ -1,3 +1,1 @@
-"""Memory with its shadow state: which bytes exist, which were written, who accessed them last, and what orders
-accesses.
-"""
+"""Memory with its shadow state: which bytes exist and were written, who accessed them last, what orders accesses."""
