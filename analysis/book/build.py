@@ -53,7 +53,7 @@ def say(text: str) -> None:
 
 
 def _yaml(name: str) -> dict[str, Any]:
-    """The content of a file in the root. Raises: BuildError where it is no YAML of keys and values."""
+    """The content of a file in the root."""
     try:
         found = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -64,14 +64,14 @@ def _yaml(name: str) -> dict[str, Any]:
 
 
 def _entry(entry: Any, *keys: str) -> list[Any]:
-    """The values of an entry of _toc.yml by its keys, of which it has these. Raises: BuildError."""
+    """The values of an entry of _toc.yml by its keys, of which it has these."""
     if not isinstance(entry, dict) or entry.keys() != set(keys):
         raise BuildError(f"{TOC}: the entry {str(entry)[:60]} is not understood: its keys are to be {', '.join(keys)}")
     return [entry[key] for key in keys]
 
 
 def contents() -> list[str]:
-    """The pages of _toc.yml, the front page first. Raises: BuildError with the entry that is not understood."""
+    """The pages of _toc.yml, the front page first."""
     _, root, parts = _entry(_yaml(TOC), "format", "root", "parts")
     listed = [chapter for part in parts or () for chapter in _entry(part, "caption", "chapters")[1] or ()]
     found = [root, *(file for chapter in listed for file in _entry(chapter, "file"))]
@@ -90,7 +90,7 @@ def chapters() -> list[str]:
 
 
 def execute_all(e: Evidence, source: Path) -> None:
-    """Execute the chapters and write the pages of the versions; figures are drawn on the way. Raises: BuildError."""
+    """Execute the chapters and write the pages of the versions; figures are drawn on the way."""
     e.record.read()
     judge.recorded(e.record)
     (source / CHAPTERS).mkdir(parents=True)
@@ -168,7 +168,7 @@ def verify(e: Evidence, strict: bool) -> None:
 
 
 def readme(text: str, e: Evidence) -> str:
-    """`text` of the README with findings, figure and ladder between their marks. Raises: DataError without them."""
+    """`text` of the README with findings, figure and ladder between their marks."""
     plot, (start, end) = figures.fusing(e), MARKS
     found = "\n".join(f"{number}. {paragraph(e, each)}" for number, each in enumerate(FOUND, start=1))
     image = f"![{plot.alt}]({FIGURES}/{plot.id}.png)"
@@ -183,7 +183,7 @@ def readme(text: str, e: Evidence) -> str:
 
 
 def render(folder: Path) -> Path:
-    """Run Jupyter Book, warnings as errors, and return the folder of the pages. Raises: BuildError."""
+    """Run Jupyter Book, warnings as errors, and return the folder of the pages."""
     say("rendering the pages")
     built = folder / "_build"  # Jupyter Book's own name for it
     shutil.rmtree(built, ignore_errors=True)
@@ -204,7 +204,7 @@ def render(folder: Path) -> Path:
 def build(gpu: str, strict: bool = False) -> Path:
     """Build the book for one GPU and return its first page; `strict` fails on what its own record contradicts.
 
-    The book before stands until the new one is whole. Raises: BuildError, DataError, OSError.
+    The book before stands until the new one is whole.
     """
     _ = contents(), _yaml(CONFIG), edition.edition()  # first: a slip in them would show at the end
     e = load(gpu)  # a damaged file is one message here, not the same failure in every notebook

@@ -38,7 +38,7 @@ SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS
 
 
 def chosen(first: str = "") -> list[Evidence]:
-    """All cards, `first` before the others. Raises: DataError."""
+    """All cards, `first` before the others."""
     return [Evidence.load(slug) for slug in sorted(known_gpus(), key=lambda slug: (slug != first, slug))]
 
 
@@ -100,7 +100,7 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
 
 
 def verdicts(cards: Sequence[Evidence]) -> pd.DataFrame:
-    """The verdict of each claim on each card, a row a claim and a column a card. Raises: DataError."""
+    """The verdict of each claim on each card, a row a claim and a column a card."""
     given = {
         e.slug: {name: tests[0]["verdict"] for name, tests in judge.recorded(e.record).items()}
         for e in cards
@@ -151,4 +151,3 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             rows.append((f"<span class='reference-card'>{sentence}</span>", *cells))
     caption = f"Findings that differ on one of these cards: {len(rows) or 'none'}."
     return Table(("finding", *named(cards)), rows, caption=caption, source=DECIDED)
-

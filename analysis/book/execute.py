@@ -60,10 +60,7 @@ def run(here: InteractiveShell, source: str) -> list[NotebookNode]:
 
 
 def execute(notebook: Path, output: Path, gpu: str) -> None:
-    """Execute a notebook for a GPU with what is recorded, and hide cells that show nothing.
-
-    Raises: BuildError with the error of the first cell that fails.
-    """
+    """Execute a notebook for a GPU with what is recorded, and hide cells that show nothing."""
     executed = nbformat.read(notebook, as_version=4)
     with shell() as here, citing.page_with(shown_in(notebook), f"analysis/notebooks/{notebook.name}"):
         for count, cell in enumerate((each for each in executed.cells if each.cell_type == "code"), 1):

@@ -67,7 +67,7 @@ def differs() -> bool:
 
 
 def told(id: str) -> str:
-    """A finding, its numbers with their intervals and rows, and the code that computes them. Raises: DataError."""
+    """A finding, its numbers with their intervals and rows, and the code that computes them."""
     if id not in findings.load():
         raise DataError(f"there is no finding {id!r}; data/numbers.csv names all")
     finding = findings.load()[id]

@@ -112,7 +112,7 @@ def others(e: Evidence, page: str, level: str = "###") -> str:
 
 
 def page(e: Evidence, version: Version) -> str:
-    """The page of a version, as MyST Markdown. Raises: KeyError when it would link to a version that is not there."""
+    """The page of a version, as MyST Markdown."""
     named, text = judge.named(e.record), sources.kernel_text(version.id).rstrip()
     claims = [claim for claim in judge.claims() if version.id in named[claim.id]]
     parts = [

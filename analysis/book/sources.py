@@ -29,10 +29,7 @@ def _call(plan: Plan) -> str:
 
 
 def kernel_text(name: str) -> str:
-    """The kernels of a version, in the order of its launches, and the launches of one call; of a peer, its file.
-
-    Raises: KeyError for an unknown version.
-    """
+    """The kernels of a version, in the order of its launches, and the launches of one call; of a peer, its file."""
     chosen = version(name)
     if chosen.is_peer:
         return inspect.getsource(sys.modules[chosen.module])
@@ -56,10 +53,7 @@ def _texts(function: Any) -> list[str]:
 
 
 def diff_text(name: str) -> str:
-    """The change of a version from its parent as a unified diff: empty where they are the same.
-
-    Raises: KeyError for an unknown version, DataError for one without a parent.
-    """
+    """The change of a version from its parent as a unified diff: empty where they are the same."""
     before = version(name).parent
     if before is None:
         raise DataError(f"{name!r} has no parent to compare with")

@@ -131,10 +131,7 @@ def _said() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _claim(kind: str, ask: Callable[[Evidence], Tests]) -> Callable[[Evidence], Tests]:
-    """Register a claim: its id is the function's name, a letter for its subject and a number; its docstring says it.
-
-    Raises: DataError where data/claims.csv does not say where it is made; ValueError for an id that is taken.
-    """
+    """Register a claim: its id is the function's name, a letter for its subject and a number; its docstring says it."""
     id = f"{ask.__name__[0].upper()}-{ask.__name__[1:]}"
     if id in CLAIMS:
         raise ValueError(f"claim {id} is there twice")

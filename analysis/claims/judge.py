@@ -127,7 +127,7 @@ def verdicts(e: Evidence, chosen: Sequence[Claim] | None = None) -> list[Row]:
 @functools.lru_cache(maxsize=4)
 def recorded(record: Record) -> dict[str, list[Row]]:
     """By claim, the rows of verdicts.csv of a card, None where a cell is empty: from its data; of the committed record
-    as recorded, which its tests compare with that. Raises: DataError for a damaged file."""
+    as recorded, which its tests compare with that."""
     if record.is_reference:
         rows = read_records(record.folder / "verdicts.csv", "verdicts")
     else:

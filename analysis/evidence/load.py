@@ -22,7 +22,6 @@ class Record:
     """Contents of one folder of data/measured, and the records that are the same on every machine."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises: DataError when gpu.json is damaged."""
         self.folder = folder
         self.slug = folder.name
         self.gpu: dict[str, Any] = read_json(folder / "gpu.json")
@@ -46,7 +45,7 @@ class Record:
         return _load(folder, *((path, state.st_mtime_ns, state.st_size) for path, state in states))
 
     def frame(self, table: str) -> pd.DataFrame:
-        """The rows of all runs in a table: not to be changed. Raises: DataError."""
+        """The rows of all runs in a table: not to be changed."""
         if table not in self._frames:
             self._frames[table] = rows(self.folder, table)
         return self._frames[table]
@@ -77,7 +76,7 @@ class Record:
         return self._studies[key]
 
     def read(self) -> None:
-        """Read everything, for all processes that are forked from this one. Raises: DataError."""
+        """Read everything, for all processes that are forked from this one."""
         _ = self.pools, self.counters, self.counts, self.resources
         for name in set(self.complete["study"]):
             self.study(name)

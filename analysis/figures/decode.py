@@ -11,7 +11,7 @@ from ..evidence import Estimate, Evidence, measured
 from ..findings.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..models.rivals import right
 from ..studies import FLASHINFER, LONGEST, SWEPT
-from ..tables.table import Missing
+from ..tables.table import missing
 from .style import FUSED, LIBRARY, PALETTE, Plot, canvas, legend, log_ticks
 
 DTYPES = ("float32", "float16")
@@ -71,11 +71,11 @@ def _steps(e: Evidence) -> pd.DataFrame:
     return frame
 
 
-def decode_time(e: Evidence) -> Plot | Missing:
+def decode_time(e: Evidence) -> Plot | str:
     """Time of a step in float16 over that of reading K and V, by the number of keys."""
     frame = _steps(e)
     if frame.empty:
-        return Missing.study(STUDY)
+        return missing(STUDY)
     with canvas("On raw keys ours comes nearest to the least possible", height=3.6) as (figure, (axis,)):
         axis.axhline(1, color="0.5", ls="--", lw=1.5)
         read: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5}
@@ -104,7 +104,7 @@ def decode_time(e: Evidence) -> Plot | Missing:
     )
 
 
-def decode_added(e: Evidence) -> Plot | Missing:
+def decode_added(e: Evidence) -> Plot | str:
     """What rotating raw keys adds to the time of our step, by the number of keys."""
     frame = _steps(e)
     rows = []
@@ -114,7 +114,7 @@ def decode_added(e: Evidence) -> Plot | Missing:
         rows += [(dtype, keys, 100 * (raw[keys] / rotated[keys] - 1)) for keys in raw.index.intersection(rotated.index)]
     frame = pd.DataFrame(rows, columns=["dtype", "keys", "added_percent"])
     if frame.empty:
-        return Missing.study(STUDY)
+        return missing(STUDY)
     with canvas("Rotating the keys adds a few percent, and less with many", height=2.6) as (figure, (axis,)):
         axis.axhline(0, color="0.2", lw=1)
         for dtype, filled in zip(DTYPES, (None, "w")):
@@ -150,7 +150,7 @@ def _left_out(e: Evidence) -> str:
     return too_far if wrong else ""
 
 
-def decode_error(e: Evidence) -> Plot | Missing:
+def decode_error(e: Evidence) -> Plot | str:
     """Relative error of a step by the position of its query."""
     rows = []
     for dtype in DTYPES:
@@ -162,7 +162,7 @@ def decode_error(e: Evidence) -> Plot | Missing:
                     rows.append((dtype, f"{label}, {dtype}", name, problem.seq_k, err.value))
     frame = pd.DataFrame(rows, columns=["dtype", "series", "version", "keys", "relative_err"]).dropna()
     if frame.empty:
-        return Missing.study(STUDY)
+        return missing(STUDY)
     title = "Angles in float32 drift with the position; ours do not"
     with canvas(title, height=3.4) as (figure, (axis,)):
         for (series, points), marker in zip(frame.groupby("series", sort=False), "ososv"):

@@ -79,7 +79,7 @@ class Finding:
 
 @functools.cache
 def committed(card: str) -> Evidence:
-    """The evidence of a card of this repository, whichever folder of measurements is read. Raises: DataError."""
+    """The evidence of a card of this repository, whichever folder of measurements is read."""
     return Evidence.load(DATA / "measured" / card)
 
 
@@ -87,7 +87,7 @@ FINDINGS: dict[str, Finding] = {}
 
 
 def finding(id: str, text: str) -> Callable:
-    """Register a function of a card's evidence as a finding. Raises: ValueError for an id that another has."""
+    """Register a function of a card's evidence as a finding."""
 
     def register(evaluate: Callable[[Evidence], Says]) -> Callable:
         if id in FINDINGS:

@@ -214,8 +214,6 @@ def profile_each(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str])
     """Profile tasks, and add their rows to `rows`, or why they failed to `failed`.
 
     Where one task keeps the others from being profiled, each half is profiled alone, down to that task.
-
-    Raises: DataError when nothing at all can be profiled.
     """
     try:
         rows += [row for group in GROUPS for row in profile(todo, group)]
@@ -231,8 +229,6 @@ def profile_each(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str])
 
 def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int, dict[Task, str]]:
     """Profile what no row of today's code answers, or all, a chunk at a time: how many rows are new, and what failed.
-
-    Raises: DataError, Refused.
     """
     fresh: list[Row] = []
     failed: dict[Task, str] = {}

@@ -38,15 +38,12 @@ def lock_cuda(driver: tuple[int, int] | None) -> int:
 
 
 def run(*command: str) -> None:
-    """Raises: SystemExit where it fails."""
     if code := subprocess.run(command).returncode:
         sys.exit(code)
 
 
 def install(cuda: int, made: int | None) -> None:
     """Make or empty .venv, and install the lock of `cuda`. pip would leave compilers of another release in the folder.
-
-    Raises: SystemExit.
     """
     python = str(VENV / "bin" / "python")
     if made not in (None, cuda) or not Path(python).exists():
@@ -61,7 +58,6 @@ def install(cuda: int, made: int | None) -> None:
 
 
 def main(asked: str) -> None:
-    """Raises: SystemExit."""
     if asked not in ("auto", *map(str, LOCKS)):
         sys.exit(f"CUDA={asked}: allowed are 12, 13 and auto")
     made = int(STAMP.read_text().strip() or 13) if STAMP.exists() else None

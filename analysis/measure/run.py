@@ -79,17 +79,13 @@ class Writer:
     """The run folders that one call writes to: those that it goes on with, and at most one at a time that it begins."""
 
     def __init__(self, card: Path, gpu: Mapping[str, Any]) -> None:
-        """Raises: DataError where runs in the folder are not of this model and power limit."""
         record.folders(card, gpu)
         self.card, self.gpu, self.started = card, gpu, now()
         self.opened: dict[str, record.Run] = {}
         self.begun: record.Run | None = None
 
     def run(self, study: str, new: bool = False) -> record.Run:
-        """The latest run of a study without its end, on this card with this software and code; else a new one.
-
-        Raises: DataError.
-        """
+        """The latest run of a study without its end, on this card with this software and code; else a new one."""
         for folder in () if new else record.unfinished(self.card):
             said = record.about(folder)
             if said["studies"].get(study, {"complete": True})["complete"] or not self._same(said, KEY):
@@ -304,8 +300,6 @@ def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run
     """Bring the current run of each study to its end on the GPU at hand, and return the GPU's folder name.
 
     `named` is that of the folder, which otherwise follows from the card.
-
-    Raises: MeasureError, DataError.
     """
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(at_card(named))  # without a GPU its one process is all that begins

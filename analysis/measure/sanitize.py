@@ -150,7 +150,7 @@ def options(tool: str, binary: str) -> list[str]:
 
 
 def watch(folder: Path, tool: str, names: Sequence[str]) -> Told:
-    """Have a tool watch versions; what it prints goes to `folder`. Raises: Refused."""
+    """Have a tool watch versions; what it prints goes to `folder`."""
     binary = toolkit("compute-sanitizer")
     command = [binary, *options(tool, binary), sys.executable, "-m", "analysis.measure.sanitize", tool, *names]
     here = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "LC_ALL": "C"}  # a buffer is an allocation of its own
@@ -205,10 +205,7 @@ def _parts(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def sanitize(names: Sequence[str], folder: Path, processes: int = CORES) -> Iterator[list[Row]]:
-    """Run every tool on the versions, and yield rows as they come; what the tools print goes to `folder`.
-
-    Raises: Refused; MeasureError where no tool finds what is known.
-    """
+    """Run every tool on the versions, and yield rows as they come; what the tools print goes to `folder`."""
     with ThreadPoolExecutor(processes) as pool, contextlib.ExitStack() as stack:
         stack.callback(pool.shutdown, cancel_futures=True)
         bar = stack.enter_context(tqdm(total=len(names) * len(TOOLS)))

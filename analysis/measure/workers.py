@@ -152,7 +152,7 @@ class Worker:
 
 
 def answer(work: Work) -> Any:
-    """The one thing that a piece of work sends from a process of its own. Raises: MeasureError."""
+    """The one thing that a piece of work sends from a process of its own."""
     with contextlib.closing(Worker()) as worker:
         [(_, content)] = worker.ask(work)
     return content

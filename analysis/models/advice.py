@@ -104,7 +104,7 @@ def advise(problem: Problem, gpu: str = "") -> str:
 
 
 def told(arguments: list[str] | None = None) -> str:
-    """The output of the command for some arguments. Raises: DataError."""
+    """The output of the command for some arguments."""
     parser = argparse.ArgumentParser(prog="python -m analysis advise", description="Should RoPE be fused here?")
     parser.add_argument("--gpu", default="", help="a folder of data/measured/; by default the reference")
     add_sizes(parser, heads=1, hdim=128)

@@ -29,7 +29,7 @@ class Timer(NamedTuple):
 
 @functools.cache
 def timer_of(name: str) -> Timer:
-    """The timer of that name. Raises: ValueError with the names that there are."""
+    """The timer of that name."""
     found = NAME.fullmatch(name)
     if not found:
         raise ValueError(f"no timer is called {name!r}; allowed: {', '.join(BASES)}, each also as in device_warm@48/6")
