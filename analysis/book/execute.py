@@ -80,10 +80,7 @@ _tasks: dict[str, Callable[[], None]] = {}  # the processes that are forked have
 
 
 def side_by_side(tasks: Mapping[str, Callable[[], None]]) -> Iterator[str]:
-    """Call each task in one of the forked processes and yield its name when it is done.
-
-    Raises: BuildError with what the first that fails says; those that have not begun are left out.
-    """
+    """Call each task in one of the forked processes and yield its name when it is done; one that fails ends all."""
     gc.freeze()  # no process looks through what all share for what it may free
     _tasks.update(tasks)
     with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:

@@ -30,11 +30,7 @@ STYLE = {HOLDS: "ok", DIFFERS: "wrong", OPEN: "stale", NOT_MEASURED: "unsupporte
 
 
 def load(gpu: str | int, source: str = "recorded", *studies: str) -> Evidence:
-    """The evidence of a GPU as recorded, or with the source "live" of the card at hand, once `studies` are measured.
-
-    Raises: DataError for another source, an unknown GPU, a damaged file, or where `log`, on which the book is built, is
-    not measured; MeasureError where there is no GPU to measure on, or measuring failed.
-    """
+    """The evidence of a GPU as recorded, or with the source "live" of the card at hand, once `studies` are measured."""
     if source not in SOURCES:
         raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
     _seen.clear()  # a page begins

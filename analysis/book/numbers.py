@@ -1,10 +1,4 @@
-"""Where each number that a finding shows is from: data/numbers.csv, a row a number.
-
-    python -m analysis number front-loads   the numbers of one finding: interval, rows, and how they are computed
-    python -m analysis number               write data/numbers.csv
-
-A strict build fails where the file is not what the findings show.
-"""
+"""Where each number that a finding shows is from: data/numbers.csv, a row a number; a strict build compares it."""
 
 import argparse
 import inspect

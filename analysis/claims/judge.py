@@ -1,7 +1,4 @@
-"""A verdict for every claim of the documents, from data alone: `python -m analysis claims` writes verdicts.csv.
-
-What follows from the tests is said in analysis/claims/rule.py.
-"""
+"""A verdict for every claim of the documents, from data alone: `python -m analysis claims` writes verdicts.csv."""
 
 import argparse
 import functools

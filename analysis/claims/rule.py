@@ -1,27 +1,20 @@
 """The one rule by which a measured number is held against a published one, and a claim gets its verdict.
 
-README, chapters, ledger and figures ask here. A claim has one headline test, at one place or several (head dims,
-versions); what else is tested supports it and changes nothing. By the kind of the claim each place is
+A claim has one headline test, or one for each of its parts, at one place or several (head dims, versions). Each place
+has an outcome, by the kind of the claim and what `MEANS` says; to be on a side of 1 is to be more than 3 % away. Of
+several places the verdict is
 
-number     a published ratio, or the range that was published: reproduced, same direction, no difference, opposite or a
-           difference, as `MEANS` says; to be on a side of 1 is to be more than 3 % away. Of several the claim is what
-           most are: reproduced counts as the same direction, and opposite as no difference, where that makes them
-           most; half and half is in part
-universal  holds everywhere, or is refuted by one place
-count      exact everywhere, or wrong at one place
-cause      supported (the effect is there, and doing without the cause closes as much of it as is due), refuted (it
-           closes nothing, or an exact count shows that the cause is not there), else not supported, as where there is
-           no effect to explain; not tested where nothing measured does without it. Of several, what most are
+number, cause      what most are; reproduced counts as the same direction, and opposite as no difference, where that
+                   makes them most; half and half is in part
+universal, count   refuted, or wrong, by one place
 
 A place is undecided where the interval straddles the bounds, or there is none. Where an interval reaches into the 10 %
 without lying in them, whether the ratio is reproduced cannot be told; a condition that only such places keep from
 reproduced does not weaken another that is.
 
-A claim of times is judged on their SMs, a slice of the card with as many SMs as the authors' card has: by the GPU alone
-and by their clock, the documents' harness. Where the two disagree, the claim depends on the clock. What the whole card
-says is shown and decides nothing: it answers whether to fuse, not whether they were right. A claim of counters
-is judged on the whole card and, where its headline was read there too, at the load of an SM of theirs; all else once.
-A claim with parts of which some stand and some fall is in part.
+A claim of times is judged on their SMs, by the GPU alone and by their clock; where the two disagree, it depends on the
+clock. The whole card is shown and decides nothing. A claim of counters is judged on the whole card and, where its
+headline was read there too, at the load of an SM of theirs; all else once. README.md has the reasons.
 """
 
 import math
@@ -36,9 +29,8 @@ AGREE = 1.10  # within this factor of a published ratio it is reproduced
 
 REPRODUCED, SAME_DIRECTION, NO_DIFFERENCE, OPPOSITE = "reproduced", "same direction", "no difference", "opposite"
 A_DIFFERENCE = "a difference"
-HOLDS, REFUTED, SUPPORTED, NOT_SUPPORTED, EXACT, WRONG = (
-    "holds", "refuted", "supported", "not supported", "exact", "wrong"
-)  # fmt: skip
+HOLDS, REFUTED, SUPPORTED, NOT_SUPPORTED = "holds", "refuted", "supported", "not supported"
+EXACT, WRONG = "exact", "wrong"
 IN_PART, ON_LOAD, ON_TIMER = "in part", "depends on the load", "depends on the timer"
 NOT_TESTED, UNDECIDED = "not tested", "undecided"
 
@@ -124,10 +116,7 @@ def _rounded(value: float, digits: int | None) -> float:
 def decide(
     kind: str, rule: str, bounds: Sequence[float], measured: Estimate, digits: int | None = None, unit: str = ""
 ) -> str:
-    """The outcome at one place, by the kind of claim and the rule: published, direction, least, most, between, equals.
-
-    The bound of a direction is infinity for faster and 0 for slower.
-    """
+    """The outcome at one place. The bound of a direction is infinity for faster and 0 for slower."""
     low, high = bounds[0], bounds[-1]
     if rule in ("published", "direction"):
         return compare(low, high, measured)
@@ -151,10 +140,8 @@ def _closes_nothing(rule: str, measured: Estimate, unit: str) -> bool:
 
 
 def explain(outcome: str, effects: Iterable[str], exact: bool) -> str:
-    """The outcome of a cause at a place, given whether there is the effect that it is to explain.
-
-    A share of a gap that is not there says nothing; an `exact` number refutes a cause in any case.
-    """
+    """The outcome of a cause, given whether there is the effect that it is to explain; an `exact` number refutes it in
+    any case."""
     effects = set(effects)
     if (exact and outcome == REFUTED) or not effects or effects == {HOLDS}:
         return outcome

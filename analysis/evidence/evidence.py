@@ -56,10 +56,7 @@ class Evidence:
         return replace(self, condition=condition)
 
     def together(self, *studies: str) -> "Evidence":
-        """The evidence of the runs that measured all of some studies, so that times of one meet those of another.
-
-        Times of two runs do not: other evidence says that no process measured both.
-        """
+        """The evidence of the runs that measured all of some studies, so that ratios across studies are of one run."""
         runs = self.record.complete.groupby("study")["run"].agg(set)
         common = set.intersection(*(runs.get(study, set()) for study in studies))
         return replace(self, among=frozenset(common)) if common else self

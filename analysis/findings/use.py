@@ -35,7 +35,7 @@ def portable(e: Evidence) -> Says:
 
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
-    """Measurements of the op: the rows of a study's latest complete run. Raises: NotMeasured."""
+    """Measurements of the op: the rows of a study's latest complete run."""
     run = complete_runs(e.record.frame("runs")).get(study, {}).get("run")
     found = [row for row in read(e.record.folder / run, table) if row["study"] == study] if run else []
     if not found:

@@ -72,9 +72,6 @@ MOST, ROOM = 32, 2 << 30  # processes at a time; bytes of the card's memory for 
 EXACT = "memcheck"  # leaves out the padding, so that a declared read out of bounds shows
 
 
-# ---------------------------------------------------------------- the process that a tool watches
-
-
 def run_version(name: str, problem: Problem, tool: str, unwritten: str = "") -> None:
     """One call. Raises: Unsupported, GpuError."""
     target, device = device_target(), require_gpu()
@@ -113,9 +110,6 @@ def run_watched(tool: str, *names: str) -> int:
             except Unsupported as refusal:
                 print(refusal)
     return 0 if ran.issuperset(names) else REFUSED
-
-
-# ---------------------------------------------------------------- the tools
 
 
 class Told(NamedTuple):

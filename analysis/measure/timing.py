@@ -1,12 +1,4 @@
-"""Three ways to time one call of a program on the GPU.
-
-device_warm: CUDA-graph replays over one set of buffers: the device's own time, caches warm.
-device_cold: the same over sets of buffers that together are twice the L2, so each call finds its inputs in DRAM.
-launched: the source's own harness: bare driver launches in a loop, with the host syncs it makes. What the host takes
-drifts, so its samples are taken one by one, in turns with what is compared.
-
-Each is of the whole card, or of a slice: `analysis/record/timers.py` has the names.
-"""
+"""Three ways to time one call of a program on the GPU: `analysis/record/timers.py` has their names."""
 
 import contextlib
 import functools

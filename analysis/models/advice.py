@@ -86,12 +86,8 @@ def nearest_times(e: Evidence, problem: Problem, version: str) -> list[str]:
 
 
 def advise(problem: Problem, gpu: str = "") -> str:
-    """The kernel that the op runs for a problem of RoPE, and the nearest shapes measured on a card.
-
-    By default that is the reference, or where it has no time of the kernel, the first card that has.
-
-    Raises: Unsupported; DataError for an unknown card.
-    """
+    """The kernel that the op runs for a problem of RoPE, and the nearest shapes measured on a card: by default the
+    reference, or where it has no time of the kernel, the first that has. Raises: Unsupported."""
     require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
     version, where = Call(problem).served("sm_90")[0], []
     for card in [gpu] if gpu else [REFERENCE, *(each for each in known_gpus() if each != REFERENCE)]:
