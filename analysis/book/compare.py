@@ -15,6 +15,7 @@ from .. import findings
 from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
 from ..evidence import DECIDED, Estimate, Evidence
+from ..figures.front import ROWS
 from ..record import published
 from ..record.files import known_gpus
 from ..record.text import span
@@ -24,14 +25,7 @@ from ..tables.environment import named, source_of
 from ..tables.table import Table, lines, link, ratio, small, to, verdict_mark
 from .notebook import badge
 
-COMPARED = (  # in words, version, baseline
-    ("Sinusoidal V5, over separate kernels that load one float", "sinusoidal_v5", "sinusoidal_separate_scalar"),
-    ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", "sinusoidal_separate_float4"),
-    ("RoPE V1c: all fused, K rotated for every query", "rope_v1c", "rope_separate"),
-    ("RoPE V7: only the rotation of Q fused", "rope_v7", "rope_separate"),
-    ("RoPE V8, ours: all fused, K rotated for every tile", "rope_v8", "rope_separate"),
-    ("The same, over separate kernels with V8's attention", "rope_v8", "rope_separate_v8"),
-)
+COMPARED = {(version, baseline): words for words, version, baseline, _ in ROWS}
 LOADS = {"their SMs": SLICES, "their shapes": "", "full card": "filled"}  # with the study of each
 SIDES = {1: "faster", 0: "tie", -1: "slower"}
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
@@ -48,7 +42,7 @@ def pairs() -> list[tuple[str, str]]:
     stated = told[told["quantity"] == "speedup"][["version", "baseline"]].itertuples(index=False, name=None)
     found = {pair for pair in stated if set(pair) <= set(VERSIONS)}
     found |= {(each.id, each.baseline) for each in VERSIONS.values() if each.baseline and each.id in {*told["version"]}}
-    found |= {(version, baseline) for _, version, baseline in COMPARED}
+    found |= {*COMPARED}
     order = list(VERSIONS)
     return sorted(found, key=lambda pair: [order.index(name) for name in pair])
 
@@ -68,12 +62,11 @@ def speedups(cards: Sequence[Evidence]) -> pd.DataFrame:
 
 def main_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     """The comparisons of the story on each card, at each load."""
-    shown = {(version, baseline): words for words, version, baseline in COMPARED}
     rows = []
     for (version, baseline, load), mine in frame.groupby(["version", "baseline", "load"], sort=False):
-        if (version, baseline) in shown:
+        if (version, baseline) in COMPARED:
             given = (span(mine[mine["card"] == e.slug]["speedup"], "×", 2) for e in cards)
-            rows.append((escape(shown[version, baseline]), load, *given))
+            rows.append((COMPARED[version, baseline], load, *given))
     names = named(cards)
     caption = "Speedup on the GPU alone, least to largest over the documents' head dims; above 1 is faster."
     source, title = source_of(cards), "The story's speedups by card"

@@ -35,10 +35,9 @@ def joined(parts: Iterable[str]) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def section(title: str, *parts: Table | str) -> str:
-    """Some parts under a heading; nothing where there are none."""
-    text = joined(map(html, parts))
-    return f"## {title}\n\n{text}" if text else ""
+def section(title: str, part: Table | str) -> str:
+    """A table or text under a heading; nothing where it is empty."""
+    return f"## {title}\n\n{text}" if (text := html(part)) else ""
 
 
 def folded(title: str, text: str) -> str:

@@ -178,15 +178,15 @@ def closes(e: Evidence, version: str, without: str, over: str, hdim: Hdims, part
     """Headline: doing without a cause closes half of the gap to a faster version at least. Effect: there is a gap."""
     share = e.share_closed(version, without, over, hdim=hdim, **asked)
     yield headline(f"share of the gap of {version} to {over} that {without} closes", share, least=0.5, part=part)
-    yield slower(e, version, over, hdim, part, **asked)
+    yield loses(e, version, over, hdim, part, **asked)
 
 
-def faster(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
+def wins(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
     """Effect: a version is faster than another."""
     return effect(f"{version} over {over}", e.speedup(version, over, hdim=hdim, **asked), least=1.03, part=part)
 
 
-def slower(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
+def loses(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
     """Effect: a version is slower than another."""
     return effect(f"{version} over {over}", e.speedup(version, over, hdim=hdim, **asked), most=0.97, part=part)
 

@@ -62,13 +62,18 @@ class Record:
     @functools.cached_property
     def complete(self) -> pd.DataFrame:
         runs = self.frame("runs")
-        return runs[runs["complete"].astype(bool)]
+        return runs[runs["complete"].astype(bool)].sort_values("run")
+
+    @functools.cached_property
+    def latest(self) -> Mapping[str, Mapping[str, Any]]:
+        """The latest complete run of every study that has one."""
+        return {row["study"]: row for row in self.complete.to_dict("records")}
 
     def study(self, name: str, among: frozenset[str] | None = None) -> Study:
         """The complete runs of a study, of all or `among` some; false of none."""
         key = name, among
         if key not in self._studies:
-            mine = self.complete[self.complete["study"] == name].sort_values("run").to_dict("records")
+            mine = self.complete[self.complete["study"] == name].to_dict("records")
             mine = [run for run in mine if among is None or run["run"] in among]
             timings = self.frame("timings")
             most = int(timings["process"].max()) if len(timings) else 0

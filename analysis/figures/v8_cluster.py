@@ -16,7 +16,7 @@ from ..findings.v8 import RUNGS
 from ..models.rivals import HYBRID, SEPARATE, V8
 from ..studies import MAIN
 from ..tables.table import missing
-from .style import FUSED, SPARE, Plot, canvas, time_bars
+from .style import FUSED, SPARE, Plot, canvas, legend, time_bars
 
 SHOWN = 4  # slices that are drawn of a head dim
 BLOCKS = ("#123f63", "#1f6ba8", "#5fa2d3", "#a9cfea")  # a shade a block
@@ -133,7 +133,7 @@ def v8_tokens(e: Evidence) -> Plot | str:
         axis.set_xticks(ticks := sorted({each for each in frame["tokens"] if each >= 16}), list(map(str, ticks)))
         axis.set_ylabel("speedup of V8")
         axis.set_xlabel("tokens of a head", loc="left")
-        figure.legend(loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
+        legend(figure, [axis], size=8.5)
     return Plot(
         "v8-tokens",
         figure,

@@ -1,10 +1,7 @@
 """The environment in .venv: made once, and again where its pins change or another release of CUDA is asked for.
 
-    python3 analysis/measure/environment.py auto        or 12, 13: the release of CUDA
-
-The Makefile runs this file by itself, by any Python, before there is an environment. `auto` is the release that .venv
-is for, and at first the one that fits the driver: within one major release of CUDA every driver runs what any compiler
-of it assembled.
+The Makefile runs this file, by any Python, with 12, 13 or auto: the release that .venv is for, and at first the one
+that fits the driver, as within one major release of CUDA every driver runs what any compiler of it assembled.
 """
 
 from __future__ import annotations

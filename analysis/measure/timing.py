@@ -13,7 +13,7 @@ from kernels.runtime.gpu import Program
 from kernels.version import Plan, Unsupported
 
 from ..record.timers import timer_of
-from .slices import within
+from .slices import in_slice
 
 SAMPLE_US = 300.0  # of device time in a sample; the start of a graph, about 1 us, is then noise
 CLEARLY_ENOUGH = 2  # times that, in the first replay, which the start of a graph makes longer
@@ -132,7 +132,7 @@ def measure(program: Program, timer: str, iterations: int = 1, probed: bool = Fa
     Raises: Unsupported where the card makes no slice of so many SMs, MeasureError where it is not one.
     """
     how = timer_of(timer)
-    with within(how.sms, capture, probed) if how.sms else contextlib.nullcontext() as stream:
+    with in_slice(how.sms, capture, probed) if how.sms else contextlib.nullcontext() as stream:
         if how.base == "launched":
             return _time_harness(program, iterations)
         if how.base == "device_cold":

@@ -6,7 +6,6 @@ from html import escape
 from typing import Any
 
 from ..evidence import Evidence, Source, measured, pool
-from ..evidence.current import complete_runs
 from ..record.runs import summary
 from ..record.text import NOTHING, number
 from ..studies import OP, STUDIES, TIMERS
@@ -69,9 +68,8 @@ def _text(value: Any) -> str:
 
 def runs(e: Evidence) -> Table:
     """The run of each study, and each run of another part of `make gpu` that numbers come from; how long it took."""
-    known = e.record.frame("runs")
-    latest = complete_runs(known)
-    found = [latest[name] for name in (*STUDIES, *OP) if name in latest]
+    known, latest = e.record.frame("runs"), e.record.latest
+    found = [dict(latest[name]) for name in (*STUDIES, *OP) if name in latest]
     for table in ("counters", "sanitizers"):  # each version's rows are of the last run that has it, complete or not
         read = (known["study"] == table) & known["run"].isin(e.record.frame(table)["run"])
         found += known[read].to_dict("records")
