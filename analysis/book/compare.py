@@ -13,7 +13,7 @@ from kernels import VERSIONS
 
 from .. import findings
 from ..claims import judge
-from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
+from ..claims.rule import BETWEEN, FALLS, STANDS, UNDECIDED
 from ..evidence import DECIDED, Estimate, Evidence
 from ..figures.front import ROWS
 from ..record import published
@@ -108,7 +108,7 @@ def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     text = {claim.id: claim.claim for claim in judge.claims()}
     rows = []
     for name, *words in frame.itertuples():
-        if len({SIDE_OF_CLAIM[word] for word in words if word not in OPEN}) > 1:
+        if len({SIDE_OF_CLAIM[word] for word in words if word != UNDECIDED}) > 1:
             rows.append((to(name, LEDGER), escape(text[name]), *map(verdict_mark, words)))
     caption = f"{len(rows)} of {len(frame)} claims."
     names = (name for name, e in zip(named(cards), cards) if e.slug in frame)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..evidence import Evidence
-from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
 from ..record.columns import SCHEMAS
 from ..record.files import Row, gpu_folder, known_gpus, read_records, write_table
@@ -42,8 +41,7 @@ def judge(test: Test, place: Place, condition: str) -> Row:
     row: Row = {"says": test.says, "role": test.role, "part": test.part, "place": str(place), "unit": test.unit}
     row |= {"rule": _asked(test, bounds), "condition": condition}
     if measured.why:
-        untested = test.kind == "cause" and measured.why.word == NOT_MEASURED
-        row |= {"outcome": rule.NOT_TESTED if untested else rule.UNDECIDED, "reason": str(measured.why)}
+        row |= {"outcome": rule.UNDECIDED, "reason": str(measured.why)}
     else:
         outcome = rule.decide(test.kind, test.rule, bounds, measured, test.digits, test.unit)
         row |= {"outcome": outcome, "measured": measured.value}

@@ -23,6 +23,7 @@ from dataclasses import replace
 
 from ..evidence import TIE, Estimate
 from ..evidence.compare import between
+from ..evidence.known import UNDECIDED
 from ..studies import MATCHED, THEIR_CLOCK, THEIR_SMS
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
@@ -32,13 +33,11 @@ A_DIFFERENCE = "a difference"
 HOLDS, REFUTED, SUPPORTED, NOT_SUPPORTED = "holds", "refuted", "supported", "not supported"
 EXACT, WRONG = "exact", "wrong"
 IN_PART, ON_LOAD, ON_TIMER = "in part", "depends on the load", "depends on the timer"
-NOT_TESTED, UNDECIDED = "not tested", "undecided"
 
 STANDS = (REPRODUCED, HOLDS, SUPPORTED, EXACT)
 BETWEEN = (SAME_DIRECTION, IN_PART, ON_LOAD, ON_TIMER)
 FALLS = (NO_DIFFERENCE, OPPOSITE, A_DIFFERENCE, REFUTED, NOT_SUPPORTED, WRONG)
-OPEN = (NOT_TESTED, UNDECIDED)
-VERDICTS = (*STANDS, *BETWEEN, *FALLS, *OPEN)
+VERDICTS = (*STANDS, *BETWEEN, *FALLS, UNDECIDED)
 MEANS = {  # what a verdict says of a claim, to readers
     REPRODUCED: "a published ratio: the whole interval measured is within 10 % of it, on its side of 1",
     SAME_DIRECTION: "a published ratio: the interval is on its side of 1, but not all within 10 %",
@@ -54,7 +53,6 @@ MEANS = {  # what a verdict says of a claim, to readers
     IN_PART: "the claim has parts; some stand and some fall",
     ON_LOAD: "of counters: another verdict where each SM has the load that one of theirs had",
     ON_TIMER: "on their SMs, another verdict when launches and host waits are timed",
-    NOT_TESTED: "a cause that no measurement takes away",
     UNDECIDED: "the intervals are too wide, or it is not measured here",
 }
 IN_PROSE = {  # the words of prose
@@ -64,7 +62,7 @@ IN_PROSE = {  # the words of prose
     ON_LOAD: ON_LOAD,
     ON_TIMER: "depends on the clock",
     **dict.fromkeys(FALLS, "wrong"),
-    **dict.fromkeys(OPEN, "cannot tell"),
+    UNDECIDED: "cannot tell",
 }
 
 
@@ -150,14 +148,14 @@ def explain(outcome: str, effects: Iterable[str], exact: bool) -> str:
 
 def verdict(kind: str, outcomes: Sequence[str]) -> str:
     """The verdict of a headline under one condition, from its places."""
-    decided = [outcome for outcome in outcomes if outcome not in OPEN]
+    decided = [outcome for outcome in outcomes if outcome != UNDECIDED]
     stand, fall = KINDS[kind]
     if kind in ("universal", "count"):
         if fall in decided:
             return fall
         return stand if decided == [*outcomes] else UNDECIDED
     if 2 * len(decided) <= len(outcomes):
-        return NOT_TESTED if NOT_TESTED in outcomes else UNDECIDED
+        return UNDECIDED
     for side in SIDES:
         for place, word in enumerate(side):
             if 2 * sum(outcome in side[: place + 1] for outcome in decided) > len(decided):
@@ -167,9 +165,9 @@ def verdict(kind: str, outcomes: Sequence[str]) -> str:
 
 def across(given: Mapping[str, str], unsure: Collection[str] = ()) -> str:
     """The verdict of a headline from the conditions that decide; those `unsure` may be stronger than they say."""
-    decided = {condition: word for condition, word in given.items() if word not in OPEN}
+    decided = {condition: word for condition, word in given.items() if word != UNDECIDED}
     if not decided:
-        return NOT_TESTED if NOT_TESTED in given.values() else UNDECIDED
+        return UNDECIDED
     if _weaker(decided.values()):
         decided = {condition: word for condition, word in decided.items() if condition not in unsure} or decided
     if len(set(decided.values())) == 1:
@@ -197,7 +195,7 @@ def together(parts: Sequence[str]) -> str:
         return parts[0]
     if IN_PART in parts or (any(stand) and any(part in FALLS for part in parts)):
         return IN_PART
-    if any(part in OPEN for part in parts):
+    if UNDECIDED in parts:
         return UNDECIDED
     if all(stand):
         return HOLDS

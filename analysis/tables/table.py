@@ -11,7 +11,7 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem, Version
 
-from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS, told
+from ..claims.rule import BETWEEN, FALLS, STANDS, told
 from ..evidence import Estimate, Evidence, Known, Source
 from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED
 from ..record.published import Published
@@ -24,7 +24,7 @@ VERDICT_STYLE = {
     **dict.fromkeys(STANDS, "ok"),
     **dict.fromkeys(BETWEEN, "stale"),
     **dict.fromkeys(FALLS, "wrong"),
-    **dict.fromkeys(OPEN, "unsupported"),
+    UNDECIDED: "unsupported",
 }
 
 
