@@ -1,4 +1,7 @@
-"""Errors whose message is all that a reader needs to be told: a command prints it as one line, without a traceback."""
+"""Errors whose message is all that a reader needs to be told: a command prints it as one line, without a traceback.
+
+Any function may raise one. A docstring names only those that its callers catch.
+"""
 
 REFUSED = 3  # exit code of a command that the machine refuses
 

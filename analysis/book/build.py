@@ -1,8 +1,5 @@
 """Build the book of a GPU in `_build/<gpu>/html`: execute the notebooks on its measurements, then render the pages.
 
-    python -m analysis build --gpu nvidia-h200
-    python -m analysis --data DIR build --gpu <a folder of DIR>
-
 Beside html/ lie source/, what Jupyter Book takes (executed chapters, pages of the versions, copies of what stays), and
 figures/, each figure as SVG, PNG and CSV. Everything is of one card, and made anew.
 """
@@ -20,6 +17,7 @@ from typing import Any
 
 import nbformat
 import yaml
+from sphinx_external_toc.parsing import MalformedError, parse_toc_yaml
 
 from .. import figures, findings
 from ..claims import judge
@@ -52,35 +50,25 @@ def say(text: str) -> None:
     print(f"[book] {text}", flush=True)
 
 
-def _yaml(name: str) -> dict[str, Any]:
-    """The content of a file in the root. Raises: BuildError where it is no YAML of keys and values."""
+def settings() -> dict[str, Any]:
+    """The content of _config.yml."""
     try:
-        found = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BuildError(f"{name}: {' '.join(str(error).split())}") from None
-    if not isinstance(found, dict):
-        raise BuildError(f"{name} has no keys")
-    return found
-
-
-def _entry(entry: Any, *keys: str) -> list[Any]:
-    """The values of an entry of _toc.yml by its keys, of which it has these. Raises: BuildError."""
-    if not isinstance(entry, dict) or entry.keys() != set(keys):
-        raise BuildError(f"{TOC}: the entry {str(entry)[:60]} is not understood: its keys are to be {', '.join(keys)}")
-    return [entry[key] for key in keys]
+        return dict(yaml.safe_load((ROOT / CONFIG).read_text(encoding="utf-8")))
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise BuildError(f"{CONFIG}: {' '.join(str(error).split())}") from None
 
 
 def contents() -> list[str]:
-    """The pages of _toc.yml, the front page first. Raises: BuildError with the entry that is not understood."""
-    _, root, parts = _entry(_yaml(TOC), "format", "root", "parts")
-    listed = [chapter for part in parts or () for chapter in _entry(part, "caption", "chapters")[1] or ()]
-    found = [root, *(file for chapter in listed for file in _entry(chapter, "file"))]
+    """The pages of _toc.yml, the front page first, as Jupyter Book reads it."""
+    try:
+        found = list(parse_toc_yaml(ROOT / TOC))
+    except (MalformedError, yaml.YAMLError) as error:
+        raise BuildError(f"{TOC}: {' '.join(str(error).split())}") from None
     for page in found:
-        name = str(page).removeprefix(f"{CHAPTERS}/")
+        name = page.removeprefix(f"{CHAPTERS}/")
         path = NOTEBOOKS / f"{name}.ipynb" if name != page else ROOT / f"{page}.md"
-        if not path.is_file() or found.count(page) > 1:
-            wrong = "is there twice" if path.is_file() else f"has no {path.relative_to(ROOT)}"
-            raise BuildError(f"{TOC}: the entry {page} {wrong}")
+        if not path.is_file():
+            raise BuildError(f"{TOC}: the entry {page} has no {path.relative_to(ROOT)}")
     return found
 
 
@@ -90,7 +78,7 @@ def chapters() -> list[str]:
 
 
 def execute_all(e: Evidence, source: Path) -> None:
-    """Execute the chapters and write the pages of the versions; figures are drawn on the way. Raises: BuildError."""
+    """Execute the chapters and write the pages of the versions; figures are drawn on the way."""
     e.record.read()
     judge.recorded(e.record)
     (source / CHAPTERS).mkdir(parents=True)
@@ -133,11 +121,9 @@ def footer(e: Evidence) -> str:
 
 
 def stage(e: Evidence, source: Path) -> None:
-    """Put beside the executed chapters what is the same for every card, at the same relative places.
-
-    _config.yml gets what the edition says, the footer, and a banner where the card is made up.
-    """
-    this, config = edition.edition(), _yaml(CONFIG)
+    """Put beside the executed chapters what is the same for every card; _config.yml gets what the edition says, the
+    footer, and a banner where the card is made up."""
+    this, config = edition.edition(), settings()
     config |= {"author": ", ".join(this.maintainers) or edition.NOBODY, "copyright": this.year}
     config["html"] = {**(config.get("html") or {}), "extra_footer": footer(e), "baseurl": this.url}
     if e.gpu.get("made_up"):
@@ -168,7 +154,7 @@ def verify(e: Evidence, strict: bool) -> None:
 
 
 def readme(text: str, e: Evidence) -> str:
-    """`text` of the README with findings, figure and ladder between their marks. Raises: DataError without them."""
+    """`text` of the README with findings, figure and ladder between their marks."""
     plot, (start, end) = figures.fusing(e), MARKS
     found = "\n".join(f"{number}. {paragraph(e, each)}" for number, each in enumerate(FOUND, start=1))
     image = f"![{plot.alt}]({FIGURES}/{plot.id}.png)"
@@ -183,7 +169,7 @@ def readme(text: str, e: Evidence) -> str:
 
 
 def render(folder: Path) -> Path:
-    """Run Jupyter Book, warnings as errors, and return the folder of the pages. Raises: BuildError."""
+    """Run Jupyter Book, warnings as errors, and return the folder of the pages."""
     say("rendering the pages")
     built = folder / "_build"  # Jupyter Book's own name for it
     shutil.rmtree(built, ignore_errors=True)
@@ -202,11 +188,8 @@ def render(folder: Path) -> Path:
 
 
 def build(gpu: str, strict: bool = False) -> Path:
-    """Build the book for one GPU and return its first page; `strict` fails on what its own record contradicts.
-
-    The book before stands until the new one is whole. Raises: BuildError, DataError, OSError.
-    """
-    _ = contents(), _yaml(CONFIG), edition.edition()  # first: a slip in them would show at the end
+    """Build the book for one GPU and return its first page; `strict` fails on what its own record contradicts."""
+    _ = contents(), settings(), edition.edition()  # first: a slip in them would show at the end
     e = load(gpu)  # a damaged file is one message here, not the same failure in every notebook
     say(f"{e.slug}: {summary(e.record.folder)}")
     folder = BUILD / e.slug

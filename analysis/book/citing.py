@@ -58,10 +58,7 @@ def to_file(path: str) -> str:
 
 
 def bibtex(anchor: str, title: str, source: Source, path: str = "") -> str:
-    """The entry of a figure or table, `anchor` being "figure-rope-savings".
-
-    `path` is where it stands below the address of the book.
-    """
+    """The entry of a figure or table, by its anchor and its path below the address of the book."""
     note = "; ".join(filter(None, (anchor.replace("-", " ", 1).capitalize(), str(source), LICENSE)))
     book = f"In: {{{latex(edition().title)}}}"
     return _entry(f"{KEY}-{anchor}", title, path, howpublished=book, note=latex(note))

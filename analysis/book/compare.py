@@ -13,8 +13,9 @@ from kernels import VERSIONS
 
 from .. import findings
 from ..claims import judge
-from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS
+from ..claims.rule import BETWEEN, FALLS, STANDS, UNDECIDED
 from ..evidence import DECIDED, Estimate, Evidence
+from ..figures.front import ROWS
 from ..record import published
 from ..record.files import known_gpus
 from ..record.text import span
@@ -24,21 +25,14 @@ from ..tables.environment import named, source_of
 from ..tables.table import Table, lines, link, ratio, small, to, verdict_mark
 from .notebook import badge
 
-COMPARED = (  # in words, version, baseline
-    ("Sinusoidal V5, over separate kernels that load one float", "sinusoidal_v5", "sinusoidal_separate_scalar"),
-    ("Sinusoidal V5, over separate kernels that load four", "sinusoidal_v5", "sinusoidal_separate_float4"),
-    ("RoPE V1c: all fused, K rotated for every query", "rope_v1c", "rope_separate"),
-    ("RoPE V7: only the rotation of Q fused", "rope_v7", "rope_separate"),
-    ("RoPE V8, ours: all fused, K rotated for every tile", "rope_v8", "rope_separate"),
-    ("The same, over separate kernels with V8's attention", "rope_v8", "rope_separate_v8"),
-)
+COMPARED = {(version, baseline): words for words, version, baseline, _ in ROWS}
 LOADS = {"their SMs": SLICES, "their shapes": "", "full card": "filled"}  # with the study of each
 SIDES = {1: "faster", 0: "tie", -1: "slower"}
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 
 
 def chosen(first: str = "") -> list[Evidence]:
-    """All cards, `first` before the others. Raises: DataError."""
+    """All cards, `first` before the others."""
     return [Evidence.load(slug) for slug in sorted(known_gpus(), key=lambda slug: (slug != first, slug))]
 
 
@@ -48,7 +42,7 @@ def pairs() -> list[tuple[str, str]]:
     stated = told[told["quantity"] == "speedup"][["version", "baseline"]].itertuples(index=False, name=None)
     found = {pair for pair in stated if set(pair) <= set(VERSIONS)}
     found |= {(each.id, each.baseline) for each in VERSIONS.values() if each.baseline and each.id in {*told["version"]}}
-    found |= {(version, baseline) for _, version, baseline in COMPARED}
+    found |= {*COMPARED}
     order = list(VERSIONS)
     return sorted(found, key=lambda pair: [order.index(name) for name in pair])
 
@@ -68,12 +62,11 @@ def speedups(cards: Sequence[Evidence]) -> pd.DataFrame:
 
 def main_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     """The comparisons of the story on each card, at each load."""
-    shown = {(version, baseline): words for words, version, baseline in COMPARED}
     rows = []
     for (version, baseline, load), mine in frame.groupby(["version", "baseline", "load"], sort=False):
-        if (version, baseline) in shown:
+        if (version, baseline) in COMPARED:
             given = (span(mine[mine["card"] == e.slug]["speedup"], "×", 2) for e in cards)
-            rows.append((escape(shown[version, baseline]), load, *given))
+            rows.append((COMPARED[version, baseline], load, *given))
     names = named(cards)
     caption = "Speedup on the GPU alone, least to largest over the documents' head dims; above 1 is faster."
     source, title = source_of(cards), "The story's speedups by card"
@@ -100,7 +93,7 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
 
 
 def verdicts(cards: Sequence[Evidence]) -> pd.DataFrame:
-    """The verdict of each claim on each card, a row a claim and a column a card. Raises: DataError."""
+    """The verdict of each claim on each card, a row a claim and a column a card."""
     given = {
         e.slug: {name: tests[0]["verdict"] for name, tests in judge.recorded(e.record).items()}
         for e in cards
@@ -115,7 +108,7 @@ def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     text = {claim.id: claim.claim for claim in judge.claims()}
     rows = []
     for name, *words in frame.itertuples():
-        if len({SIDE_OF_CLAIM[word] for word in words if word not in OPEN}) > 1:
+        if len({SIDE_OF_CLAIM[word] for word in words if word != UNDECIDED}) > 1:
             rows.append((to(name, LEDGER), escape(text[name]), *map(verdict_mark, words)))
     caption = f"{len(rows)} of {len(frame)} claims."
     names = (name for name, e in zip(named(cards), cards) if e.slug in frame)
@@ -151,4 +144,3 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             rows.append((f"<span class='reference-card'>{sentence}</span>", *cells))
     caption = f"Findings that differ on one of these cards: {len(rows) or 'none'}."
     return Table(("finding", *named(cards)), rows, caption=caption, source=DECIDED)
-

@@ -61,7 +61,6 @@ class Edition:
 
 @functools.cache
 def edition(citation: Path = CITATION) -> Edition:
-    """Raises: DataError where the file lacks what every edition has, or is no YAML of keys and values."""
     try:
         found = yaml.safe_load(citation.read_text(encoding="utf-8"))
         people = [f"{one['family-names']}, {one['given-names']}" for one in found["authors"] if "name" not in one]

@@ -60,10 +60,7 @@ def run(here: InteractiveShell, source: str) -> list[NotebookNode]:
 
 
 def execute(notebook: Path, output: Path, gpu: str) -> None:
-    """Execute a notebook for a GPU with what is recorded, and hide cells that show nothing.
-
-    Raises: BuildError with the error of the first cell that fails.
-    """
+    """Execute a notebook for a GPU with what is recorded, and hide cells that show nothing."""
     executed = nbformat.read(notebook, as_version=4)
     with shell() as here, citing.page_with(shown_in(notebook), f"analysis/notebooks/{notebook.name}"):
         for count, cell in enumerate((each for each in executed.cells if each.cell_type == "code"), 1):
@@ -83,10 +80,7 @@ _tasks: dict[str, Callable[[], None]] = {}  # the processes that are forked have
 
 
 def side_by_side(tasks: Mapping[str, Callable[[], None]]) -> Iterator[str]:
-    """Call each task in one of the forked processes and yield its name when it is done.
-
-    Raises: BuildError with what the first that fails says; those that have not begun are left out.
-    """
+    """Call each task in one of the forked processes and yield its name when it is done; one that fails ends all."""
     gc.freeze()  # no process looks through what all share for what it may free
     _tasks.update(tasks)
     with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:

@@ -3,15 +3,11 @@
 Findings are the sentences of the reference edition; on another card a badge says how that card compares.
 """
 
-import ast
-import contextlib
 import inspect
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
-from IPython import get_ipython
 from IPython.display import HTML, Markdown, display
 
 from kernels import version
@@ -23,57 +19,18 @@ from ..findings import load as known_findings
 from ..record.files import REFERENCE, DataError, gpu_folder
 from ..studies import studies as named
 from ..tables.steps import told
-from ..tables.table import Missing, Table, mark, short
+from ..tables.table import Table, mark, missing, short
 from . import citing, saving
 from .edition import edition
 from .sources import change_text, diff_text
 
 FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
 SOURCES = ("recorded", "live")
-PARAMETERS = {"gpu": REFERENCE, "source": SOURCES[0]}  # of every notebook, as its second cell sets them
-INJECTED = "# Parameters"  # how papermill begins the cell that it adds for those that it is given
 STYLE = {HOLDS: "ok", DIFFERS: "wrong", OPEN: "stale", NOT_MEASURED: "unsupported"}
 
 
-def _assigned(cell: str) -> dict[str, str]:
-    """The names that a cell sets, and the sources of their values; none where the cell is more than Python."""
-    with contextlib.suppress(SyntaxError):
-        lines = [line for line in ast.parse(cell).body if isinstance(line, ast.Assign)]
-        return {ast.unparse(line.targets[0]): ast.unparse(line.value) for line in lines}
-    return {}
-
-
-def injected(cells: Iterable[str]) -> str:
-    """The parameters that papermill set, as a sentence; empty where it set none. `cells` are those that were run.
-
-    Raises: DataError for a parameter that there is not, and for one that the reader has set to another value.
-    """
-    own, theirs = dict[str, str](), dict[str, str]()
-    for cell in cells:
-        found = _assigned(cell)
-        if cell.startswith(INJECTED):
-            theirs = found
-        elif found.keys() >= PARAMETERS.keys():
-            own, theirs = found, {}
-    if unknown := sorted(theirs.keys() - PARAMETERS.keys()):
-        raise DataError(f"there is no parameter {', '.join(unknown)}; allowed: {', '.join(PARAMETERS)}")
-    for name, value in theirs.items():
-        if own.get(name, value) not in (value, repr(PARAMETERS[name])):
-            both = f"{name} is {own[name]} in the cell of parameters, and {value} in the one that papermill added"
-            raise DataError(f"{both}: an executed notebook keeps that cell, delete it or name {name} with -p alone")
-    told = ", ".join(f"{name} = {value}" for name, value in theirs.items())
-    return f"Set by papermill, in a cell that an executed notebook keeps until it is deleted: `{told}`." if told else ""
-
-
 def load(gpu: str | int, source: str = "recorded", *studies: str) -> Evidence:
-    """The evidence of a GPU as recorded, or with the source "live" of the card at hand, once `studies` are measured.
-
-    Raises: DataError for another source, an unknown GPU, a damaged file, or where `log`, on which the book is built, is
-    not measured; as `injected`; MeasureError where there is no GPU to measure on, or measuring failed.
-    """
-    shell = get_ipython()
-    if shell and (told := injected(shell.user_ns.get("In", ()))):
-        say(told)
+    """The evidence of a GPU as recorded, or with the source "live" of the card at hand, once `studies` are measured."""
     if source not in SOURCES:
         raise DataError(f"source is {source!r}; allowed: {', '.join(SOURCES)}")
     _seen.clear()  # a page begins
@@ -99,7 +56,7 @@ def raw(html: str) -> None:
 _seen: Counter[str] = Counter()  # anchors of tables of this page
 
 
-def show(what: Plot | Table | Missing, e: Evidence, folded: str = "") -> None:
+def show(what: Plot | Table | str, e: Evidence, folded: str = "") -> None:
     """Save and show a figure, or a table with how to cite it, or say what is missing for it.
 
     A table may be `folded` below a line that says what it has. Of several with one name, the address of the second ends
@@ -118,7 +75,7 @@ def show(what: Plot | Table | Missing, e: Evidence, folded: str = "") -> None:
     elif isinstance(what, Table) and what.caption:
         say(what.caption)
     else:
-        say((what if isinstance(what, Missing) else Missing()).text(e.card))
+        say(what if isinstance(what, str) else missing())
 
 
 def listing(*what: Any) -> None:
@@ -161,10 +118,7 @@ def badge(word: str) -> str:
 
 
 def paragraph(e: Evidence, *ids: str) -> str:
-    """Some findings in one paragraph, as Markdown; on another card than the reference's marked, each with a badge.
-
-    Raises: DataError for one that there is not.
-    """
+    """Some findings in one paragraph, as Markdown; on another card than the reference's marked, each with a badge."""
     known = known_findings()
     if unknown := [each for each in ids if each not in known]:
         raise DataError(f"there is no finding {unknown[0]!r}")
@@ -200,7 +154,7 @@ def listed(e: Evidence, *ids: str) -> None:
 def step(e: Evidence, name: str, *findings: str) -> None:
     """Show a diff of a version against its predecessor, folded, its speed, and findings that say why.
 
-    Of one that has only more shared memory than another the diff is that of the other. Raises: DataError.
+    Of one that has only more shared memory than another the diff is that of the other.
     """
     origin = version(version(name).variant_of or name)
     diff = diff_text(origin.id).rstrip() if origin.parent else ""

@@ -1,10 +1,4 @@
-"""Where each number that a finding shows is from: data/numbers.csv, a row a number.
-
-    python -m analysis number front-loads   the numbers of one finding: interval, rows, and how they are computed
-    python -m analysis number               write data/numbers.csv
-
-A strict build fails where the file is not what the findings show.
-"""
+"""Where each number that a finding shows is from: data/numbers.csv, a row a number; a strict build compares it."""
 
 import argparse
 import inspect
@@ -67,7 +61,7 @@ def differs() -> bool:
 
 
 def told(id: str) -> str:
-    """A finding, its numbers with their intervals and rows, and the code that computes them. Raises: DataError."""
+    """A finding, its numbers with their intervals and rows, and the code that computes them."""
     if id not in findings.load():
         raise DataError(f"there is no finding {id!r}; data/numbers.csv names all")
     finding = findings.load()[id]

@@ -35,10 +35,9 @@ def joined(parts: Iterable[str]) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def section(title: str, *parts: Table | str) -> str:
-    """Some parts under a heading; nothing where there are none."""
-    text = joined(map(html, parts))
-    return f"## {title}\n\n{text}" if text else ""
+def section(title: str, part: Table | str) -> str:
+    """A table or text under a heading; nothing where it is empty."""
+    return f"## {title}\n\n{text}" if (text := html(part)) else ""
 
 
 def folded(title: str, text: str) -> str:
@@ -112,7 +111,7 @@ def others(e: Evidence, page: str, level: str = "###") -> str:
 
 
 def page(e: Evidence, version: Version) -> str:
-    """The page of a version, as MyST Markdown. Raises: KeyError when it would link to a version that is not there."""
+    """The page of a version, as MyST Markdown."""
     named, text = judge.named(e.record), sources.kernel_text(version.id).rstrip()
     claims = [claim for claim in judge.claims() if version.id in named[claim.id]]
     parts = [

@@ -29,14 +29,8 @@ def _call(plan: Plan) -> str:
 
 
 def kernel_text(name: str) -> str:
-    """The kernels of a version, in the order of its launches, and the launches of one call; of a peer, its file.
-
-    Raises: KeyError for an unknown version.
-    """
-    chosen = version(name)
-    if chosen.is_peer:
-        return inspect.getsource(sys.modules[chosen.module])
-    plan = example(chosen)
+    """The kernels of a version that is no peer, in the order of its launches, and the launches of one call."""
+    plan = example(version(name))
     functions = dict.fromkeys(launch.kernel.function for launch in plan.launches)
     return "\n\n".join([*(text.rstrip() for each in functions for text in _texts(each)), _call(plan)]) + "\n"
 
@@ -56,13 +50,8 @@ def _texts(function: Any) -> list[str]:
 
 
 def diff_text(name: str) -> str:
-    """The change of a version from its parent as a unified diff: empty where they are the same.
-
-    Raises: KeyError for an unknown version, DataError for one without a parent.
-    """
-    before = version(name).parent
-    if before is None:
-        raise DataError(f"{name!r} has no parent to compare with")
+    """The change of a version from its parent as a unified diff: empty where they are the same."""
+    before = version(name).parent or ""
     old, new = (kernel_text(each).splitlines(keepends=True) for each in (before, name))
     return "".join(difflib.unified_diff(old, new, before, name, n=CONTEXT))
 

@@ -131,10 +131,7 @@ def _said() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _claim(kind: str, ask: Callable[[Evidence], Tests]) -> Callable[[Evidence], Tests]:
-    """Register a claim: its id is the function's name, a letter for its subject and a number; its docstring says it.
-
-    Raises: DataError where data/claims.csv does not say where it is made; ValueError for an id that is taken.
-    """
+    """Register a claim: its id is the function's name, a letter for its subject and a number; its docstring says it."""
     id = f"{ask.__name__[0].upper()}-{ask.__name__[1:]}"
     if id in CLAIMS:
         raise ValueError(f"claim {id} is there twice")
@@ -181,15 +178,15 @@ def closes(e: Evidence, version: str, without: str, over: str, hdim: Hdims, part
     """Headline: doing without a cause closes half of the gap to a faster version at least. Effect: there is a gap."""
     share = e.share_closed(version, without, over, hdim=hdim, **asked)
     yield headline(f"share of the gap of {version} to {over} that {without} closes", share, least=0.5, part=part)
-    yield slower(e, version, over, hdim, part, **asked)
+    yield loses(e, version, over, hdim, part, **asked)
 
 
-def faster(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
+def wins(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
     """Effect: a version is faster than another."""
     return effect(f"{version} over {over}", e.speedup(version, over, hdim=hdim, **asked), least=1.03, part=part)
 
 
-def slower(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
+def loses(e: Evidence, version: str, over: str, hdim: Hdims, part: str = "", **asked: Any) -> Test:
     """Effect: a version is slower than another."""
     return effect(f"{version} over {over}", e.speedup(version, over, hdim=hdim, **asked), most=0.97, part=part)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..evidence import Evidence, said
-from .claim import Tests, cause, closes, count, headline, number, slower, speed, universal
+from .claim import Tests, cause, closes, count, headline, loses, number, speed, universal
 from .measures import over
 
 PHASE_4, CAUSAL, ITER_1, ITER_2 = "fp16_phase4", "fp16_phase4_causal", "fp16_phase6_iter1", "fp16_phase6_iter2"
@@ -54,7 +54,7 @@ def e05(e: Evidence) -> Tests:
         part="that makes it slow",
         kind="cause",
     )
-    yield slower(e, ITER_2, CAUSAL, **SHAPE, part="that makes it slow")
+    yield loses(e, ITER_2, CAUSAL, **SHAPE, part="that makes it slow")
 
 
 @cause

@@ -1,7 +1,4 @@
-"""A verdict for every claim of the documents, from data alone: `python -m analysis claims` writes verdicts.csv.
-
-What follows from the tests is said in analysis/claims/rule.py.
-"""
+"""A verdict for every claim of the documents, from data alone: `python -m analysis claims` writes verdicts.csv."""
 
 import argparse
 import functools
@@ -10,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..evidence import Evidence
-from ..evidence.known import NOT_MEASURED
 from ..evidence.load import Record
 from ..record.columns import SCHEMAS
 from ..record.files import Row, gpu_folder, known_gpus, read_records, write_table
@@ -45,8 +41,7 @@ def judge(test: Test, place: Place, condition: str) -> Row:
     row: Row = {"says": test.says, "role": test.role, "part": test.part, "place": str(place), "unit": test.unit}
     row |= {"rule": _asked(test, bounds), "condition": condition}
     if measured.why:
-        untested = test.kind == "cause" and measured.why.word == NOT_MEASURED
-        row |= {"outcome": rule.NOT_TESTED if untested else rule.UNDECIDED, "reason": str(measured.why)}
+        row |= {"outcome": rule.UNDECIDED, "reason": str(measured.why)}
     else:
         outcome = rule.decide(test.kind, test.rule, bounds, measured, test.digits, test.unit)
         row |= {"outcome": outcome, "measured": measured.value}
@@ -127,7 +122,7 @@ def verdicts(e: Evidence, chosen: Sequence[Claim] | None = None) -> list[Row]:
 @functools.lru_cache(maxsize=4)
 def recorded(record: Record) -> dict[str, list[Row]]:
     """By claim, the rows of verdicts.csv of a card, None where a cell is empty: from its data; of the committed record
-    as recorded, which its tests compare with that. Raises: DataError for a damaged file."""
+    as recorded, which its tests compare with that."""
     if record.is_reference:
         rows = read_records(record.folder / "verdicts.csv", "verdicts")
     else:

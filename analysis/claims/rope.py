@@ -3,7 +3,7 @@
 from kernels import Problem
 
 from ..evidence import Estimates, Evidence, maximum, said, stated
-from .claim import Tests, cause, closes, count, faster, headline, number, slower, speed, universal
+from .claim import Tests, cause, closes, count, headline, loses, number, speed, universal, wins
 from .measures import FIXED, SEPARATE, busiest_memory_percent, over
 
 DIMS = (128, 512, 2048)  # head dims that a time is printed for
@@ -45,7 +45,7 @@ def c02(e: Evidence) -> Tests:
         least=60,
         unit="% of peak",
     )
-    yield faster(e, "rope_v1c", "rope_v1b", DIMS)
+    yield wins(e, "rope_v1c", "rope_v1b", DIMS)
 
 
 @number
@@ -136,7 +136,7 @@ def c12(e: Evidence) -> Tests:
         1 - e.share_closed("rope_v5", "rope_v5_all_threads", SEPARATE, hdim=2048, rotary="full"),
         least=0.5,
     )
-    yield slower(e, "rope_v5", SEPARATE, 2048, rotary="full")
+    yield loses(e, "rope_v5", SEPARATE, 2048, rotary="full")
 
 
 @count
@@ -217,7 +217,7 @@ def c19(e: Evidence) -> Tests:
         least=0.5,
         unit="of the gain",
     )
-    yield faster(e, "rope_v7", SEPARATE, DIMS, rotary="partial")
+    yield wins(e, "rope_v7", SEPARATE, DIMS, rotary="partial")
 
 
 @universal

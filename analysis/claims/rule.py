@@ -1,27 +1,20 @@
 """The one rule by which a measured number is held against a published one, and a claim gets its verdict.
 
-README, chapters, ledger and figures ask here. A claim has one headline test, at one place or several (head dims,
-versions); what else is tested supports it and changes nothing. By the kind of the claim each place is
+A claim has one headline test, or one for each of its parts, at one place or several (head dims, versions). Each place
+has an outcome, by the kind of the claim and what `MEANS` says; to be on a side of 1 is to be more than 3 % away. Of
+several places the verdict is
 
-number     a published ratio, or the range that was published: reproduced, same direction, no difference, opposite or a
-           difference, as `MEANS` says; to be on a side of 1 is to be more than 3 % away. Of several the claim is what
-           most are: reproduced counts as the same direction, and opposite as no difference, where that makes them
-           most; half and half is in part
-universal  holds everywhere, or is refuted by one place
-count      exact everywhere, or wrong at one place
-cause      supported (the effect is there, and doing without the cause closes as much of it as is due), refuted (it
-           closes nothing, or an exact count shows that the cause is not there), else not supported, as where there is
-           no effect to explain; not tested where nothing measured does without it. Of several, what most are
+number, cause      what most are; reproduced counts as the same direction, and opposite as no difference, where that
+                   makes them most; half and half is in part
+universal, count   refuted, or wrong, by one place
 
 A place is undecided where the interval straddles the bounds, or there is none. Where an interval reaches into the 10 %
 without lying in them, whether the ratio is reproduced cannot be told; a condition that only such places keep from
 reproduced does not weaken another that is.
 
-A claim of times is judged on their SMs, a slice of the card with as many SMs as the authors' card has: by the GPU alone
-and by their clock, the documents' harness. Where the two disagree, the claim depends on the clock. What the whole card
-says is shown and decides nothing: it answers whether to fuse, not whether they were right. A claim of counters
-is judged on the whole card and, where its headline was read there too, at the load of an SM of theirs; all else once.
-A claim with parts of which some stand and some fall is in part.
+A claim of times is judged on their SMs, by the GPU alone and by their clock; where the two disagree, it depends on the
+clock. The whole card is shown and decides nothing. A claim of counters is judged on the whole card and, where its
+headline was read there too, at the load of an SM of theirs; all else once. README.md has the reasons.
 """
 
 import math
@@ -30,23 +23,21 @@ from dataclasses import replace
 
 from ..evidence import TIE, Estimate
 from ..evidence.compare import between
+from ..evidence.known import UNDECIDED
 from ..studies import MATCHED, THEIR_CLOCK, THEIR_SMS
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
 
 REPRODUCED, SAME_DIRECTION, NO_DIFFERENCE, OPPOSITE = "reproduced", "same direction", "no difference", "opposite"
 A_DIFFERENCE = "a difference"
-HOLDS, REFUTED, SUPPORTED, NOT_SUPPORTED, EXACT, WRONG = (
-    "holds", "refuted", "supported", "not supported", "exact", "wrong"
-)  # fmt: skip
+HOLDS, REFUTED, SUPPORTED, NOT_SUPPORTED = "holds", "refuted", "supported", "not supported"
+EXACT, WRONG = "exact", "wrong"
 IN_PART, ON_LOAD, ON_TIMER = "in part", "depends on the load", "depends on the timer"
-NOT_TESTED, UNDECIDED = "not tested", "undecided"
 
 STANDS = (REPRODUCED, HOLDS, SUPPORTED, EXACT)
 BETWEEN = (SAME_DIRECTION, IN_PART, ON_LOAD, ON_TIMER)
 FALLS = (NO_DIFFERENCE, OPPOSITE, A_DIFFERENCE, REFUTED, NOT_SUPPORTED, WRONG)
-OPEN = (NOT_TESTED, UNDECIDED)
-VERDICTS = (*STANDS, *BETWEEN, *FALLS, *OPEN)
+VERDICTS = (*STANDS, *BETWEEN, *FALLS, UNDECIDED)
 MEANS = {  # what a verdict says of a claim, to readers
     REPRODUCED: "a published ratio: the whole interval measured is within 10 % of it, on its side of 1",
     SAME_DIRECTION: "a published ratio: the interval is on its side of 1, but not all within 10 %",
@@ -62,7 +53,6 @@ MEANS = {  # what a verdict says of a claim, to readers
     IN_PART: "the claim has parts; some stand and some fall",
     ON_LOAD: "of counters: another verdict where each SM has the load that one of theirs had",
     ON_TIMER: "on their SMs, another verdict when launches and host waits are timed",
-    NOT_TESTED: "a cause that no measurement takes away",
     UNDECIDED: "the intervals are too wide, or it is not measured here",
 }
 IN_PROSE = {  # the words of prose
@@ -72,7 +62,7 @@ IN_PROSE = {  # the words of prose
     ON_LOAD: ON_LOAD,
     ON_TIMER: "depends on the clock",
     **dict.fromkeys(FALLS, "wrong"),
-    **dict.fromkeys(OPEN, "cannot tell"),
+    UNDECIDED: "cannot tell",
 }
 
 
@@ -124,10 +114,7 @@ def _rounded(value: float, digits: int | None) -> float:
 def decide(
     kind: str, rule: str, bounds: Sequence[float], measured: Estimate, digits: int | None = None, unit: str = ""
 ) -> str:
-    """The outcome at one place, by the kind of claim and the rule: published, direction, least, most, between, equals.
-
-    The bound of a direction is infinity for faster and 0 for slower.
-    """
+    """The outcome at one place. The bound of a direction is infinity for faster and 0 for slower."""
     low, high = bounds[0], bounds[-1]
     if rule in ("published", "direction"):
         return compare(low, high, measured)
@@ -151,10 +138,8 @@ def _closes_nothing(rule: str, measured: Estimate, unit: str) -> bool:
 
 
 def explain(outcome: str, effects: Iterable[str], exact: bool) -> str:
-    """The outcome of a cause at a place, given whether there is the effect that it is to explain.
-
-    A share of a gap that is not there says nothing; an `exact` number refutes a cause in any case.
-    """
+    """The outcome of a cause, given whether there is the effect that it is to explain; an `exact` number refutes it in
+    any case."""
     effects = set(effects)
     if (exact and outcome == REFUTED) or not effects or effects == {HOLDS}:
         return outcome
@@ -163,14 +148,14 @@ def explain(outcome: str, effects: Iterable[str], exact: bool) -> str:
 
 def verdict(kind: str, outcomes: Sequence[str]) -> str:
     """The verdict of a headline under one condition, from its places."""
-    decided = [outcome for outcome in outcomes if outcome not in OPEN]
+    decided = [outcome for outcome in outcomes if outcome != UNDECIDED]
     stand, fall = KINDS[kind]
     if kind in ("universal", "count"):
         if fall in decided:
             return fall
         return stand if decided == [*outcomes] else UNDECIDED
     if 2 * len(decided) <= len(outcomes):
-        return NOT_TESTED if NOT_TESTED in outcomes else UNDECIDED
+        return UNDECIDED
     for side in SIDES:
         for place, word in enumerate(side):
             if 2 * sum(outcome in side[: place + 1] for outcome in decided) > len(decided):
@@ -180,9 +165,9 @@ def verdict(kind: str, outcomes: Sequence[str]) -> str:
 
 def across(given: Mapping[str, str], unsure: Collection[str] = ()) -> str:
     """The verdict of a headline from the conditions that decide; those `unsure` may be stronger than they say."""
-    decided = {condition: word for condition, word in given.items() if word not in OPEN}
+    decided = {condition: word for condition, word in given.items() if word != UNDECIDED}
     if not decided:
-        return NOT_TESTED if NOT_TESTED in given.values() else UNDECIDED
+        return UNDECIDED
     if _weaker(decided.values()):
         decided = {condition: word for condition, word in decided.items() if condition not in unsure} or decided
     if len(set(decided.values())) == 1:
@@ -210,7 +195,7 @@ def together(parts: Sequence[str]) -> str:
         return parts[0]
     if IN_PART in parts or (any(stand) and any(part in FALLS for part in parts)):
         return IN_PART
-    if any(part in OPEN for part in parts):
+    if UNDECIDED in parts:
         return UNDECIDED
     if all(stand):
         return HOLDS

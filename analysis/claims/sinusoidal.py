@@ -1,7 +1,7 @@
 """Claims of the documents on sinusoidal embeddings, and what decides it."""
 
 from ..evidence import Estimates, Evidence, maximum, said, stated
-from .claim import Tests, cause, closes, count, effect, faster, headline, number, slower, speed, undecided, universal
+from .claim import Tests, cause, closes, count, effect, headline, loses, number, speed, undecided, universal, wins
 from .measures import FIXED, FLOAT4, SCALAR, SEPARATE, over
 
 V5, HYBRID_V1, HYBRID_V2 = "sinusoidal_v5", "sinusoidal_hybrid_v1", "sinusoidal_hybrid_v2"
@@ -125,7 +125,7 @@ def b12(e: Evidence) -> Tests:
         e.speedup("attention_online_shared_query", FIXED, hdim=(512, 2048)),
         most=0.97,
     )
-    yield slower(e, HYBRID_V1, FLOAT4, (512, 2048))
+    yield loses(e, HYBRID_V1, FLOAT4, (512, 2048))
 
 
 @cause
@@ -228,7 +228,7 @@ def b18(e: Evidence) -> Tests:
         / e.size("rope_v7", "rotary_dim", hdim=(128, 512, 2048)),
         equals=1,
     )
-    yield faster(e, "rope_v7", SEPARATE, (128, 512, 2048), rotary="partial")
+    yield wins(e, "rope_v7", SEPARATE, (128, 512, 2048), rotary="partial")
     yield effect("the sinusoidal hybrid does not", e.speedup(HYBRID_V1, FLOAT4, hdim=(512, 2048)), most=1.03)
 
 

@@ -1,10 +1,4 @@
-"""Evidence about one card: loaded once, with one API and one type of answers.
-
-from analysis.evidence import Evidence
-
-e = Evidence.load("nvidia-h200")
-e.speedup("rope_v7", "rope_separate")    # Estimates by head dim, above 1 is faster
-"""
+"""Evidence about one card: loaded once, with one API and one type of answers; evidence.py has an example."""
 
 from .compare import TIE, Comparison, every
 from .estimates import Estimate, Estimates, maximum

@@ -1,4 +1,4 @@
-"""Which recorded rows are of the code as it stands and of its assembler, and which runs are complete."""
+"""Which recorded rows are of the code as it stands and of its assembler."""
 
 import functools
 from collections.abc import Iterable
@@ -65,9 +65,3 @@ def outdated(frame: pd.DataFrame) -> pd.Series:
     made_by = frame["assembler"] if "assembler" in frame else frame["version"].map(assembler)
     rows = zip(frame["version"], frame["source_hash"], made_by, strict=True)
     return pd.Series([not is_current(*row) for row in rows], index=frame.index, dtype=bool)
-
-
-def complete_runs(runs: pd.DataFrame) -> dict[str, Row]:
-    """The latest complete run of every study that has one, by study."""
-    chosen = runs[runs["complete"].astype(bool)]
-    return {row["study"]: row for row in chosen.sort_values("run").to_dict("records")}

@@ -96,8 +96,6 @@ DERIVATIVES: Mapping[Operation, Callable[[Any, Any], tuple[Any, Any]]] = {  # of
 
 def _joined(operation: Operation, left: Sample | float, right: Sample | float) -> Sample:
     """The operation process by process, and its derivatives by the chain rule; of different runs, nothing has a value.
-
-    Raises: KeyError for an operation without `DERIVATIVES`.
     """
     samples = [each for each in (left, right) if isinstance(each, Sample)]
     if len({each.runs for each in samples}) > 1:

@@ -48,7 +48,7 @@ class Evidence:
 
     @classmethod
     def load(cls, gpu: str | Path) -> "Evidence":
-        """By the name of its folder, or its path; read once. Raises: DataError."""
+        """By the name of its folder, or its path; read once."""
         return cls(Record.load(gpu if isinstance(gpu, Path) else gpu_folder(gpu)))
 
     def under(self, condition: str) -> "Evidence":
@@ -56,10 +56,7 @@ class Evidence:
         return replace(self, condition=condition)
 
     def together(self, *studies: str) -> "Evidence":
-        """The evidence of the runs that measured all of some studies, so that times of one meet those of another.
-
-        Times of two runs do not: other evidence says that no process measured both.
-        """
+        """The evidence of the runs that measured all of some studies, so that ratios across studies are of one run."""
         runs = self.record.complete.groupby("study")["run"].agg(set)
         common = set.intersection(*(runs.get(study, set()) for study in studies))
         return replace(self, among=frozenset(common)) if common else self
@@ -368,19 +365,19 @@ class Evidence:
 
 
 def said(row: str) -> Estimate:
-    """A row of data/published.csv, by its id; a ratio as how many times as fast. Raises: KeyError."""
+    """A row of data/published.csv, by its id; a ratio as how many times as fast."""
     found = published.by_id()[row]
     value = 1.0 / found["value"] if found["unit"] == "x_slower" else float(found["value"])
     return Estimate.exact(value, "published.csv", names=(row,))
 
 
 def stated(hdim: Sequence[int], *rows: str) -> Estimates:
-    """Rows of data/published.csv, one a head dim. Raises: KeyError."""
+    """Rows of data/published.csv, one a head dim."""
     return Estimates({key: said(row) for key, row in zip(hdim, rows, strict=True)})
 
 
 def home(version: str) -> str:
-    """The study that holds the documents' shapes of a version. Raises: KeyError."""
+    """The study that holds the documents' shapes of a version."""
     return "fp16" if version_of(version).family == "fp16" else "log"
 
 

@@ -22,7 +22,6 @@ class Record:
     """Contents of one folder of data/measured, and the records that are the same on every machine."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises: DataError when gpu.json is damaged."""
         self.folder = folder
         self.slug = folder.name
         self.gpu: dict[str, Any] = read_json(folder / "gpu.json")
@@ -46,7 +45,7 @@ class Record:
         return _load(folder, *((path, state.st_mtime_ns, state.st_size) for path, state in states))
 
     def frame(self, table: str) -> pd.DataFrame:
-        """The rows of all runs in a table: not to be changed. Raises: DataError."""
+        """The rows of all runs in a table: not to be changed."""
         if table not in self._frames:
             self._frames[table] = rows(self.folder, table)
         return self._frames[table]
@@ -63,13 +62,18 @@ class Record:
     @functools.cached_property
     def complete(self) -> pd.DataFrame:
         runs = self.frame("runs")
-        return runs[runs["complete"].astype(bool)]
+        return runs[runs["complete"].astype(bool)].sort_values("run")
+
+    @functools.cached_property
+    def latest(self) -> Mapping[str, Mapping[str, Any]]:
+        """The latest complete run of every study that has one."""
+        return {row["study"]: row for row in self.complete.to_dict("records")}
 
     def study(self, name: str, among: frozenset[str] | None = None) -> Study:
         """The complete runs of a study, of all or `among` some; false of none."""
         key = name, among
         if key not in self._studies:
-            mine = self.complete[self.complete["study"] == name].sort_values("run").to_dict("records")
+            mine = self.complete[self.complete["study"] == name].to_dict("records")
             mine = [run for run in mine if among is None or run["run"] in among]
             timings = self.frame("timings")
             most = int(timings["process"].max()) if len(timings) else 0
@@ -77,7 +81,7 @@ class Record:
         return self._studies[key]
 
     def read(self) -> None:
-        """Read everything, for all processes that are forked from this one. Raises: DataError."""
+        """Read everything, for all processes that are forked from this one."""
         _ = self.pools, self.counters, self.counts, self.resources
         for name in set(self.complete["study"]):
             self.study(name)

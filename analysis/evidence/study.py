@@ -76,7 +76,7 @@ class Study:
 
     @property
     def run(self) -> Mapping[str, Any]:
-        """The latest run. Raises: IndexError without any."""
+        """The latest run."""
         return self.runs[-1]
 
     @property

@@ -8,19 +8,19 @@ from ..evidence import Evidence, counters_of
 from ..findings.answer import WAITS as REASONS
 from ..findings.answer import longest_at_barrier, stalls
 from ..studies import MAIN
-from ..tables.table import Missing, family_title, short
+from ..tables.table import family_title, missing, short
 from .style import FUSED, WAITS, Plot, canvas, legend
 
 COLOURS = ("0.15", "0.45", "0.6", "0.75", FUSED, WAITS, "0.9")
 HATCHES = ("", "", "xxx", "...", "///", "", "")
 
 
-def warp_waits(e: Evidence) -> Plot | Missing:
+def warp_waits(e: Evidence) -> Plot | str:
     """Stall reasons of a warp in every version's attention at the main head dim, as shares of its time."""
 
     frame = stalls(e)
     if frame.empty:
-        return Missing("make counters")
+        return missing(command="make counters")
     wide = frame.pivot_table(index=["family", "version"], columns="wait", values="percent", sort=False)
     families = list(dict.fromkeys(frame["family"]))
     sizes = [len(wide.loc[family]) for family in families]

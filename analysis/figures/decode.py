@@ -1,17 +1,16 @@
 """Decode: time and error of a step by the number of keys, with raw keys that are rotated as they are read."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from ..evidence import Estimate, Evidence, measured
+from ..evidence import Evidence, measured
 from ..findings.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..models.rivals import right
 from ..studies import FLASHINFER, LONGEST, SWEPT
-from ..tables.table import Missing
+from ..tables.table import missing
 from .style import FUSED, LIBRARY, PALETTE, Plot, canvas, legend, log_ticks
 
 DTYPES = ("float32", "float16")
@@ -37,17 +36,6 @@ NUDGED = {"cuDNN, rotated": 6, "ours, raw keys": -10}  # points, of names that w
 DRAWN = ("PyTorch, raw keys", "FlashInfer, raw keys", "cuDNN, rotated", "ours, raw keys")
 
 
-def _times(e: Evidence, dtype: str) -> Iterator[tuple[str, str, int, Estimate]]:
-    for line in LINES:
-        name = line.versions.get(dtype, "")
-        for keys in SWEPT if name else ():
-            problem = step(dtype, keys, line.rotates)
-            if right(e, STUDY, problem, name):
-                us = e.time(name, STUDY, "device_cold", problem=problem)[problem]
-                if us:
-                    yield line.label, name, keys, us
-
-
 def _keys(axis: Axes, ticks: list[int], words: str) -> None:
     """The axis of the number of keys."""
     axis.set_xscale("log", base=2)
@@ -60,9 +48,13 @@ def _keys(axis: Axes, ticks: list[int], words: str) -> None:
 def _steps(e: Evidence) -> pd.DataFrame:
     """Times of a step, caches cold, beside the least that reading K and V takes."""
     rows = [
-        (dtype, label, name, keys, us.value, us.low, us.high)
+        (dtype, line.label, name, keys, us.value, us.low, us.high)
         for dtype in DTYPES
-        for label, name, keys, us in _times(e, dtype)
+        for line in LINES
+        if (name := line.versions.get(dtype))
+        for keys in SWEPT
+        if right(e, STUDY, problem := step(dtype, keys, line.rotates), name)
+        and (us := e.time(name, STUDY, "device_cold", problem=problem)[problem])
     ]
     frame = pd.DataFrame(rows, columns=["dtype", "series", "version", "keys", "us", "low", "high"])
     ceilings = e.gpu["ceilings"]
@@ -71,11 +63,11 @@ def _steps(e: Evidence) -> pd.DataFrame:
     return frame
 
 
-def decode_time(e: Evidence) -> Plot | Missing:
+def decode_time(e: Evidence) -> Plot | str:
     """Time of a step in float16 over that of reading K and V, by the number of keys."""
     frame = _steps(e)
     if frame.empty:
-        return Missing.study(STUDY)
+        return missing(STUDY)
     with canvas("On raw keys ours comes nearest to the least possible", height=3.6) as (figure, (axis,)):
         axis.axhline(1, color="0.5", ls="--", lw=1.5)
         read: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5}
@@ -104,17 +96,13 @@ def decode_time(e: Evidence) -> Plot | Missing:
     )
 
 
-def decode_added(e: Evidence) -> Plot | Missing:
+def decode_added(e: Evidence) -> Plot | str:
     """What rotating raw keys adds to the time of our step, by the number of keys."""
-    frame = _steps(e)
-    rows = []
-    for dtype in DTYPES:
-        mine = frame[frame["dtype"] == dtype]
-        raw, rotated = (mine[mine["series"] == line.label].set_index("keys")["us"] for line in LINES[:-3:-1])
-        rows += [(dtype, keys, 100 * (raw[keys] / rotated[keys] - 1)) for keys in raw.index.intersection(rotated.index)]
-    frame = pd.DataFrame(rows, columns=["dtype", "keys", "added_percent"])
+    wide = _steps(e).pivot_table("us", ["dtype", "keys"], "series", sort=False)
+    raw, rotated = (wide.get(name, pd.Series(dtype=float)) for name in ("ours, raw keys", "ours, rotated"))
+    frame = (100 * (raw / rotated - 1)).dropna().rename("added_percent").reset_index()
     if frame.empty:
-        return Missing.study(STUDY)
+        return missing(STUDY)
     with canvas("Rotating the keys adds a few percent, and less with many", height=2.6) as (figure, (axis,)):
         axis.axhline(0, color="0.2", lw=1)
         for dtype, filled in zip(DTYPES, (None, "w")):
@@ -150,7 +138,7 @@ def _left_out(e: Evidence) -> str:
     return too_far if wrong else ""
 
 
-def decode_error(e: Evidence) -> Plot | Missing:
+def decode_error(e: Evidence) -> Plot | str:
     """Relative error of a step by the position of its query."""
     rows = []
     for dtype in DTYPES:
@@ -162,7 +150,7 @@ def decode_error(e: Evidence) -> Plot | Missing:
                     rows.append((dtype, f"{label}, {dtype}", name, problem.seq_k, err.value))
     frame = pd.DataFrame(rows, columns=["dtype", "series", "version", "keys", "relative_err"]).dropna()
     if frame.empty:
-        return Missing.study(STUDY)
+        return missing(STUDY)
     title = "Angles in float32 drift with the position; ours do not"
     with canvas(title, height=3.4) as (figure, (axis,)):
         for (series, points), marker in zip(frame.groupby("series", sort=False), "ososv"):

@@ -7,7 +7,7 @@ from ..findings import printed
 from ..findings.loads import FLOAT4, PRINTED, SCALAR, V5, own
 from ..record import published
 from ..record.text import factor
-from .style import FUSED, Plot, canvas
+from .style import FUSED, Plot, canvas, legend
 
 LOOKS = {
     SCALAR: ("over kernels that load one float", {"facecolor": "white", "edgecolor": FUSED, "lw": 1.4}),
@@ -48,8 +48,7 @@ def loads(e: Evidence) -> Plot:
             axis.set_ylim(0, 2.6)
         axes[0].set_ylabel("speedup of V5")
         axes[0].set_xlabel("head dim", loc="left")
-        found = axes[0].get_legend_handles_labels()
-        figure.legend(*found, loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
+        legend(figure, axes[:1], size=8.5)
     return Plot(
         "loads",
         figure,

@@ -9,7 +9,6 @@ from ..evidence import Evidence, Source, computed
 from ..models import waves
 from ..models.waves import LOG_BLOCKS, SEPARATE, V7
 from ..studies import AUTHORS_SMS, MAIN
-from ..tables.table import Missing
 from .style import FUSED, WAITS, Plot, canvas, key
 
 DARK, LIGHT, LATE, NONE = FUSED, "#cfe0ee", WAITS, "0.93"
@@ -45,7 +44,7 @@ def sector() -> Plot:
     )  # fmt: skip
 
 
-def blocks(e: Evidence) -> Plot | Missing:
+def blocks(e: Evidence) -> Plot:
     """The blocks of V7 and of separate kernels on the authors' card, wave by wave: as high as it has places."""
     count, places = LOG_BLOCKS, {name: waves.places(e, name) for name in (V7, SEPARATE)}
     rows = [

@@ -4,7 +4,7 @@ import pandas as pd
 
 from ..evidence import Evidence, measured
 from ..findings.tensor_cores import REPORT
-from ..tables.table import Missing
+from ..tables.table import missing
 from .style import FUSED, LIBRARY, Plot, canvas, time_bars
 
 STUDY = "half_prompts"
@@ -20,12 +20,12 @@ RUNGS = (  # in words, version
 )
 
 
-def tensor_cores(e: Evidence) -> Plot | Missing:
+def tensor_cores(e: Evidence) -> Plot | str:
     """Time of Phase 4, of it with tensor cores, of the four steps of Phase 7, and of two libraries."""
     found = ((words, name, e.time(name, STUDY, problem=REPORT)[REPORT]) for words, name in RUNGS)
     rows = [(words, name, us.value, us.low, us.high) for words, name, us in found if us]
     if not rows:
-        return Missing.study(STUDY)
+        return missing(STUDY)
     frame = pd.DataFrame(rows, columns=["rung", "version", "us", "low", "high"])
     with canvas("Two steps bring nearly all of the gain", height=3.2) as (figure, (axis,)):
         colors = [FUSED if name.startswith("fp16") else LIBRARY for name in frame["version"]]

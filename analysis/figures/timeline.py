@@ -10,7 +10,7 @@ from kernels.version import Launch
 
 from ..evidence import Evidence, computed, counters_of, measured
 from ..studies import SOURCE_TIMER
-from ..tables.table import Missing
+from ..tables.table import missing
 from .style import EMBEDS, FUSED, SPARE, Plot, canvas, key
 
 PAIR = {"separate": "rope_separate", "hybrid V7": "rope_v7"}
@@ -22,7 +22,7 @@ WORDS = {"rotation": "rotates Q or K", "host waits": "the host waits"}
 COLUMNS = ("hdim", "version", "timer", "what", "start_us", "end_us")
 
 
-def timeline(e: Evidence) -> Plot | Missing:
+def timeline(e: Evidence) -> Plot | str:
     """Separate kernels and V7 at two head dims, as the authors' loop times them and as the GPU does.
 
     The device's time is shared among the kernels of a call as under the profiler; what the loop takes longer is the
@@ -31,7 +31,7 @@ def timeline(e: Evidence) -> Plot | Missing:
     frame = _calls(e)
     drawn = [hdim for hdim in DIMS if hdim in set(frame["hdim"])]
     if not drawn:
-        return Missing("make counters")
+        return missing(command="make counters")
     title = "On the whole card V7 saves a wait, but no GPU time"
     with canvas(title, len(drawn), height=0.8 + 1.6 * len(drawn)) as (figure, axes):
         for axis, hdim in zip(axes, drawn):

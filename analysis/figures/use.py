@@ -11,7 +11,7 @@ from ..evidence import Evidence, measured
 from ..findings.decode import COLD, RAW, STUDY
 from ..findings.fuse import HALF, MAPPED, compared, over_others
 from ..models.rivals import FULL
-from ..tables.table import Missing
+from ..tables.table import missing
 from .style import FUSED, LIBRARY, Plot, canvas
 
 SINGLE, SHORT = "float32", "half precision"
@@ -25,14 +25,14 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def fuse_map(e: Evidence) -> Plot | Missing:
+def fuse_map(e: Evidence) -> Plot | str:
     """Every shape that was timed fused and not, and in half precision those of decode and of prompts."""
     rows = [
         (SINGLE, problem, "fuse" if fastest == {FULL} else "tie" if FULL in fastest else "rotate first")
         for problem, fastest in compared(e, bool)
     ]
     if not rows:
-        return Missing.study(MAPPED[0])
+        return missing(MAPPED[0])
     if e.study(STUDY):
         sides = {1: "fuse", 0: "tie", -1: "rotate first"}
         gains = over_others(e, STUDY, RAW, COLD, *HALF)

@@ -15,8 +15,8 @@ from ..findings.fuse import own_prompts
 from ..findings.v8 import RUNGS
 from ..models.rivals import HYBRID, SEPARATE, V8
 from ..studies import MAIN
-from ..tables.table import Missing
-from .style import FUSED, SPARE, Plot, canvas, time_bars
+from ..tables.table import missing
+from .style import FUSED, SPARE, Plot, canvas, legend, time_bars
 
 SHOWN = 4  # slices that are drawn of a head dim
 BLOCKS = ("#123f63", "#1f6ba8", "#5fa2d3", "#a9cfea")  # a shade a block
@@ -89,12 +89,12 @@ def v8_idea(e: Evidence) -> Plot:
     )
 
 
-def v8_ladder(e: Evidence) -> Plot | Missing:
+def v8_ladder(e: Evidence) -> Plot | str:
     """The time of a call at the main shape, from the authors' separate kernels to V8, and of V8 with RoPE moved out."""
     found = [(words, name, e.time(name, "beyond", problem=MAIN)[MAIN]) for name, words in RUNGS.items()]
     rows = [(words, name, us.value, us.low, us.high) for words, name, us in found if us]
     if not rows:
-        return Missing.study("beyond")
+        return missing("beyond")
     frame = pd.DataFrame(rows, columns=["step", "version", "us", "low", "high"])
     with canvas("Three steps, and then RoPE fused or not", height=2.9) as (figure, (axis,)):
         fused = frame["version"].str.startswith(V8)
@@ -112,7 +112,7 @@ def v8_ladder(e: Evidence) -> Plot | Missing:
     )
 
 
-def v8_tokens(e: Evidence) -> Plot | Missing:
+def v8_tokens(e: Evidence) -> Plot | str:
     """V8's speedup over the hybrid and over separate kernels with its attention, by the tokens of a prompt."""
     rows = [
         (problem.seq_q, str(problem), over, gain.value, gain.low, gain.high)
@@ -120,7 +120,7 @@ def v8_tokens(e: Evidence) -> Plot | Missing:
         for problem, gain in e.speedup(V8, over, "map", problem=own_prompts(e)).known.items()
     ]
     if not rows:
-        return Missing.study("map")
+        return missing("map")
     frame = pd.DataFrame(rows, columns=["tokens", "problem", "over", "speedup", "low", "high"])
     looks = {SEPARATE: ("w", "over separate kernels"), HYBRID: (FUSED, "over the hybrid")}
     with canvas("The lead ends at a few hundred tokens", height=3.2) as (figure, (axis,)):
@@ -133,7 +133,7 @@ def v8_tokens(e: Evidence) -> Plot | Missing:
         axis.set_xticks(ticks := sorted({each for each in frame["tokens"] if each >= 16}), list(map(str, ticks)))
         axis.set_ylabel("speedup of V8")
         axis.set_xlabel("tokens of a head", loc="left")
-        figure.legend(loc="outside lower left", frameon=False, ncols=2, fontsize=8.5)
+        legend(figure, [axis], size=8.5)
     return Plot(
         "v8-tokens",
         figure,

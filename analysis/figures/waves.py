@@ -9,13 +9,13 @@ from ..evidence import Evidence, computed, measured
 from ..models.waves import SEPARATE, V7, held, waves
 from ..record.timers import timer_of
 from ..studies import MAIN, SLICE, STUDIES
-from ..tables.table import Missing
+from ..tables.table import missing
 from .style import FUSED, THEIRS, WAITS, Plot, canvas
 
 DIMS: dict[int, dict[str, Any]] = {2048: {"lw": 2, "ms": 5}, 512: {"lw": 1, "ms": 3, "mfc": "w"}}
 
 
-def wave(e: Evidence) -> Plot | Missing:
+def wave(e: Evidence) -> Plot | str:
     """V7's speedup with more and more heads; shaded where separate kernels need a wave more."""
     names = ["hdim", "heads", "blocks", "waves_v7", "waves_separate", "speedup", "low", "high"]
     rows = [
@@ -30,7 +30,7 @@ def wave(e: Evidence) -> Plot | Missing:
         if ratio
     ]
     if not rows:
-        return Missing.study("waves")
+        return missing("waves")
     frame = pd.DataFrame(rows, columns=names).sort_values(["hdim", "heads"])
     most = frame["heads"].max() + 0.6
     v7, separate = (held(e, name, MAIN.hdim)[MAIN.hdim].value / MAIN.seq_q for name in (V7, SEPARATE))
@@ -59,13 +59,13 @@ def wave(e: Evidence) -> Plot | Missing:
     )
 
 
-def wave_heads(e: Evidence) -> Plot | Missing:
+def wave_heads(e: Evidence) -> Plot | str:
     """V7's speedup by heads in a slice of as many SMs as the authors' card has; their four heads marked."""
     problems, timer = e.study("slices_heads").problems("rope"), f"device_warm@{SLICE}"
     found = e.speedup(V7, SEPARATE, "slices_heads", timer, problem=problems).items()
     rows = [(p.hdim, p.heads, ratio.value, ratio.low, ratio.high) for p, ratio in found if ratio]
     if not rows:
-        return Missing.study("slices_heads")
+        return missing("slices_heads")
     frame = pd.DataFrame(rows, columns=["hdim", "heads", "speedup", "low", "high"]).sort_values(["hdim", "heads"])
     with canvas(f"On {SLICE} SMs V7 peaks at their four heads", height=3.0) as (figure, (axis,)):
         _lines(axis, frame, THEIRS)
@@ -83,14 +83,14 @@ def wave_heads(e: Evidence) -> Plot | Missing:
     )
 
 
-def wave_sms(e: Evidence) -> Plot | Missing:
+def wave_sms(e: Evidence) -> Plot | str:
     """V7's speedup at the documents' shape by the number of SMs of a slice; theirs and the whole card marked."""
     whole = int(e.gpu["sms"])
     by_sms = {timer_of(timer).sms or whole: timer for timer in STUDIES["slices_sms"].timers}
     ratios = {sms: e.speedup(V7, SEPARATE, "slices_sms", name, problem=MAIN)[MAIN] for sms, name in by_sms.items()}
     rows = [(sms, ratio.value, ratio.low, ratio.high) for sms, ratio in sorted(ratios.items()) if ratio]
     if not rows:
-        return Missing.study("slices_sms")
+        return missing("slices_sms")
     frame = pd.DataFrame(rows, columns=["sms", "speedup", "low", "high"])
     with canvas("Of all slices, theirs favours V7 most", height=2.7) as (figure, (axis,)):
         axis.plot(frame["sms"], frame["speedup"], "o-", color=THEIRS, **DIMS[MAIN.hdim])

@@ -6,7 +6,7 @@
         return numbers(v7=v7), checks(faster(v7))
 
 A sentence has the numbers of one card, the reference by default, whichever card the book is of. On another card its
-checks say how that compares. `python -m analysis findings --gpu X` evaluates all of them.
+checks say how that compares. A function may raise NotMeasured: nothing is said of that card then.
 """
 
 import argparse
@@ -79,7 +79,7 @@ class Finding:
 
 @functools.cache
 def committed(card: str) -> Evidence:
-    """The evidence of a card of this repository, whichever folder of measurements is read. Raises: DataError."""
+    """The evidence of a card of this repository, whichever folder of measurements is read."""
     return Evidence.load(DATA / "measured" / card)
 
 
@@ -87,7 +87,7 @@ FINDINGS: dict[str, Finding] = {}
 
 
 def finding(id: str, text: str) -> Callable:
-    """Register a function of a card's evidence as a finding. Raises: ValueError for an id that another has."""
+    """Register a function of a card's evidence as a finding."""
 
     def register(evaluate: Callable[[Evidence], Says]) -> Callable:
         if id in FINDINGS:
@@ -118,9 +118,6 @@ def of_values(comparison: Comparison) -> Comparison:
     return Comparison.exact(comparison.values)
 
 
-# ---------------------------------------------------------------- helpers of several chapters
-
-
 def times(gain: Estimates) -> Estimates:
     """The same as prose has it: `{gain:.1} as fast`, "1.4 times as fast"."""
     return gain.measured_in("times")
@@ -139,9 +136,6 @@ def printed(version: str, over: str | None = None, hdim: Sequence[int] = ()) -> 
     found = {p.hdim: published.speedup(version, over, p) for p in problems}
     exact = {key: Estimate.exact(each.value) for key, each in found.items() if each}
     return Estimates(exact, "×").at(*(hdim or exact))
-
-
-# ---------------------------------------------------------------- all of them
 
 
 def load() -> dict[str, Finding]:

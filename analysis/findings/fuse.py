@@ -35,7 +35,7 @@ def compared(e: Evidence, of: Callable[[Problem], bool]) -> list[tuple[Problem, 
 
 
 def outcomes(e: Evidence, of: Callable[[Problem], bool]) -> Outcomes:
-    """How full fusion does against the hybrid and separate kernels of its core. Raises: NotMeasured."""
+    """How full fusion does against the hybrid and separate kernels of its core."""
     found = [fastest for _, fastest in compared(e, of)]
     if not found:
         raise NotMeasured("the map is not measured: `make measure STUDY=map`")
@@ -75,7 +75,7 @@ def beside(gains: Estimates) -> Outcomes:
 
 
 def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str) -> Estimates:
-    """Where the op runs a version ("": any), how many times as fast as the fastest peer it is. Raises: NotMeasured."""
+    """Where the op runs a version ("": any), how many times as fast as the fastest peer it is."""
     found: dict[Problem, Estimate] = {}
     for problem in e.study(study).problems("rope"):
         ours = served(e, problem)
@@ -87,7 +87,7 @@ def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str)
 
 
 def float32_over_others(e: Evidence, of: Callable[[Problem], bool] = bool) -> Estimates:
-    """Of every float32 call timed beside a peer: how many times as fast as the fastest it is. Raises: NotMeasured."""
+    """Of every float32 call timed beside a peer: how many times as fast as the fastest it is."""
     found = {problem: rival.over for problem, rival in beside_op(e).items() if of(problem)}
     if not found:
         raise NotMeasured("nothing was timed beside the op's kernels: `make measure STUDY=peers`")
@@ -95,7 +95,7 @@ def float32_over_others(e: Evidence, of: Callable[[Problem], bool] = bool) -> Es
 
 
 def fastest_other(e: Evidence, problem: Problem, study: str, timer: str = WARM) -> tuple[Rival, Estimates]:
-    """Of a call the fastest peer, and how many times as long it takes. Raises: NotMeasured."""
+    """Of a call the fastest peer, and how many times as long it takes."""
     if not (found := rivals(e, problem, served(e, problem), (study,), timer)):
         raise NotMeasured(f"nothing was timed beside this call: `make measure STUDY={study}`")
     return found[0], times(Estimates({problem: found[0].over}, "×"))

@@ -1,22 +1,9 @@
 """The steps of RoPE: why each gains or loses. Numbers are of head dim 2048."""
 
 from ..evidence import Evidence
+from ..evidence.compare import faster, not_faster, not_slower, slower, ties
 from ..studies import SLICES
-from . import (
-    Says,
-    across,
-    checks,
-    exact,
-    faster,
-    finding,
-    not_faster,
-    not_slower,
-    numbers,
-    of_values,
-    slower,
-    ties,
-    times,
-)
+from . import Says, across, checks, exact, finding, numbers, of_values, times
 
 SEPARATE = "rope_separate"
 V1C, V2, V3, V4, V5, V6A, V6B, V7 = (f"rope_v{name}" for name in ("1c", "2", "3", "4", "5", "6a", "6b", "7"))

@@ -5,9 +5,8 @@ import statistics
 from kernels import Problem
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
-from ..evidence.current import Row, complete_runs
 from ..models.rivals import V8, served
-from ..record.files import problem_of
+from ..record.files import Row, problem_of
 from ..record.runs import read
 from ..studies import MAIN
 from . import Says, checks, exact, faster, finding, numbers, times
@@ -35,8 +34,8 @@ def portable(e: Evidence) -> Says:
 
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
-    """Measurements of the op: the rows of a study's latest complete run. Raises: NotMeasured."""
-    run = complete_runs(e.record.frame("runs")).get(study, {}).get("run")
+    """Measurements of the op: the rows of a study's latest complete run."""
+    run = e.record.latest.get(study, {}).get("run")
     found = [row for row in read(e.record.folder / run, table) if row["study"] == study] if run else []
     if not found:
         raise NotMeasured("calls of the op were not measured: `make op`")

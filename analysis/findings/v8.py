@@ -30,7 +30,7 @@ RUNGS = {  # of the ladder, in words
 
 
 def rung(e: Evidence, name: str) -> tuple[Estimates, Estimates, Any]:
-    """The time of a step of the ladder, its speedup over the step before, and its shape. Raises: NotMeasured."""
+    """The time of a step of the ladder, its speedup over the step before, and its shape."""
     steps = [*RUNGS]
     before = steps[steps.index(name) - 1]
     try:

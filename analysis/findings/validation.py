@@ -134,10 +134,7 @@ def race(e: Evidence) -> Says:
 
 
 def raced(e: Evidence, study: str) -> tuple[int, list[dict[str, Any]]]:
-    """How many checks there are of RoPE versions that have a race and are right without it, and those found wrong.
-
-    Raises: NotMeasured where there are none.
-    """
+    """How many checks there are of RoPE versions that have a race and are right without it, and those found wrong."""
     rows = e.study(study).checks
     rows = rows[rows["status"].isin(("ok", "wrong"))].to_dict("records")
     judged = [row for row in rows if races(row["version"], row["problem"], e.target)]

@@ -112,9 +112,6 @@ def tasks(sms: int) -> list[Task]:
     return list(found.values())
 
 
-# ---------------------------------------------------------------- the profiled program
-
-
 def launch_all(folder: Path) -> None:
     """Process under the profiler: launches each task of `folder`/tasks.json once to warm up and once profiled.
 
@@ -139,15 +136,10 @@ def launch_all(folder: Path) -> None:
     (folder / "launched.json").write_text(json.dumps(launched), "utf-8")
 
 
-# ---------------------------------------------------------------- the profiler
-
-
 def profile(todo: Sequence[Task], group: Group) -> list[Row]:
     """A row for each task, launch and metric of a group that this GPU has.
 
-    Raises:
-        ProfileError: a task ended the program, or the profiler saw other kernels than were launched.
-        Refused: there is no profiler, or it may not read counters.
+    Raises: ProfileError where a task ended the program, or the profiler saw other kernels than were launched.
     """
     metrics = list(group.metrics)
     with tempfile.TemporaryDirectory() as name:
@@ -183,12 +175,8 @@ def profile(todo: Sequence[Task], group: Group) -> list[Row]:
 
 
 def tidy(text: str, launched: Sequence[tuple[Task, int, str]], metrics: Sequence[str], mark: str) -> list[Row]:
-    """A row for each launch (task, which of its launches, kernel) and metric of ncu's raw CSV page.
-
-    `mark` is added to the names of the metrics.
-
-    Raises: ProfileError when there is no table, or the profiler saw other kernels than were launched.
-    """
+    """A row for each launch (task, which of its launches, kernel) and metric of ncu's raw CSV page; `mark` is added to
+    the names of the metrics. Raises: ProfileError."""
     table = list(csv.DictReader(line for line in text.splitlines() if line.startswith('"')))
     units, kernels = table[0] if table else {}, table[1:]
     seen = [row["Kernel Name"] for row in kernels]
@@ -214,8 +202,6 @@ def profile_each(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str])
     """Profile tasks, and add their rows to `rows`, or why they failed to `failed`.
 
     Where one task keeps the others from being profiled, each half is profiled alone, down to that task.
-
-    Raises: DataError when nothing at all can be profiled.
     """
     try:
         rows += [row for group in GROUPS for row in profile(todo, group)]
@@ -231,8 +217,6 @@ def profile_each(todo: Sequence[Task], rows: list[Row], failed: dict[Task, str])
 
 def profile_all(writer: Writer, wanted: Sequence[Task], anew: bool) -> tuple[int, dict[Task, str]]:
     """Profile what no row of today's code answers, or all, a chunk at a time: how many rows are new, and what failed.
-
-    Raises: DataError, Refused.
     """
     fresh: list[Row] = []
     failed: dict[Task, str] = {}

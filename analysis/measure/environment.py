@@ -1,10 +1,7 @@
 """The environment in .venv: made once, and again where its pins change or another release of CUDA is asked for.
 
-    python3 analysis/measure/environment.py auto        or 12, 13: the release of CUDA
-
-The Makefile runs this file by itself, by any Python, before there is an environment. `auto` is the release that .venv
-is for, and at first the one that fits the driver: within one major release of CUDA every driver runs what any compiler
-of it assembled.
+The Makefile runs this file, by any Python, with 12, 13 or auto: the release that .venv is for, and at first the one
+that fits the driver, as within one major release of CUDA every driver runs what any compiler of it assembled.
 """
 
 from __future__ import annotations
@@ -38,15 +35,12 @@ def lock_cuda(driver: tuple[int, int] | None) -> int:
 
 
 def run(*command: str) -> None:
-    """Raises: SystemExit where it fails."""
     if code := subprocess.run(command).returncode:
         sys.exit(code)
 
 
 def install(cuda: int, made: int | None) -> None:
     """Make or empty .venv, and install the lock of `cuda`. pip would leave compilers of another release in the folder.
-
-    Raises: SystemExit.
     """
     python = str(VENV / "bin" / "python")
     if made not in (None, cuda) or not Path(python).exists():
@@ -61,7 +55,6 @@ def install(cuda: int, made: int | None) -> None:
 
 
 def main(asked: str) -> None:
-    """Raises: SystemExit."""
     if asked not in ("auto", *map(str, LOCKS)):
         sys.exit(f"CUDA={asked}: allowed are 12, 13 and auto")
     made = int(STAMP.read_text().strip() or 13) if STAMP.exists() else None

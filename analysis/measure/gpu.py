@@ -1,8 +1,5 @@
 """Everything on the GPU at hand, one part after the other: `python -m analysis gpu`, which `make gpu` calls.
 
-    python -m analysis gpu --check          say what stands before it, and end
-    python -m analysis gpu                  check, then measure, sanitize, op, counters, claims and the book
-
 Each part is a command of its own, in a process of its own. One that fails, or that this machine refuses, ends no other:
 the summary at the end says which and why. Called again, each part goes on where it stopped.
 """

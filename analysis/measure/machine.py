@@ -136,7 +136,7 @@ def now() -> str:
 
 
 def toolkit(program: str) -> str:
-    """The path of a program of the CUDA toolkit. Raises: Refused, naming where it was sought."""
+    """The path of a program of the CUDA toolkit."""
     folders = [os.path.join(root, "bin") for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
     path = shutil.which(program) or shutil.which(program, path=os.pathsep.join(folders))
     if not path:

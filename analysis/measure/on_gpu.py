@@ -53,9 +53,6 @@ def in_shapes(pairs: Sequence[Pair]) -> list[Pair]:
     return sorted(pairs, key=lambda pair: (dataclasses.astuple(shape_of(pair[1])), dataclasses.astuple(pair[1])))
 
 
-# ---------------------------------------------------------------- failures
-
-
 class Poisoned(MeasureError):
     """After this error the process can do nothing more on the card: another one has to go on."""
 
@@ -102,14 +99,8 @@ def failure(error: Exception, is_peer: bool = False) -> Row:
     return {"status": "unsupported" if refusal else "error", "reason": said(error)}
 
 
-# ---------------------------------------------------------------- loading and checking
-
-
 def load_all(pairs: Sequence[Pair], send: Connection) -> None:
-    """Call each once, on no inputs: what PyTorch compiles of it is then loaded. The check says what fails.
-
-    Raises: Poisoned where the card does not answer any more.
-    """
+    """Call each once, on no inputs: what PyTorch compiles of it is then loaded. The check says what fails."""
     for place, pair in enumerate(pairs):
         send.send(("begun", place))
         try:
@@ -120,10 +111,7 @@ def load_all(pairs: Sequence[Pair], send: Connection) -> None:
 
 
 def check(pair: Pair, kind: str) -> Row:
-    """Columns of a check: run the version once on inputs of that kind and compare with float64.
-
-    Whatever fails is in the columns. Raises: Poisoned where the card does not answer any more.
-    """
+    """Columns of a check, or of what failed: run the version once on inputs of that kind, compare with float64."""
     try:
         plan = CARD.plan(pair)
         try:
@@ -165,9 +153,6 @@ def check_all(pairs: Sequence[Pair], send: Connection) -> None:
     CARD.let_go()
 
 
-# ---------------------------------------------------------------- timing
-
-
 def in_order(trials: Sequence[Trial], seed: str) -> list[Trial]:
     """The trials in an order that the seed decides, shape after shape: what is compared is timed side by side.
 
@@ -196,7 +181,7 @@ class Timed:
         return self.failed is not None or is_enough(self.samples_us, VERSIONS[self.trial.pair[0]].iterations)
 
     def take(self, program: Program) -> None:
-        """Add samples, or note what failed. Raises: Poisoned where the card does not answer any more."""
+        """Add samples, or note what failed."""
         try:
             how, chosen = timer_of(self.timer), program
             if how.base == "device_cold":
@@ -222,8 +207,6 @@ def time_all(trials: Sequence[Trial], process: int, send: Connection) -> None:
 
     What the source's harness takes drifts with the host. Its samples are taken in turns, there and back, so that a
     drift lengthens all by the same.
-
-    Raises: Poisoned where the card does not answer any more.
     """
     CARD.warm_up(WARM_UP_S if process == 1 else SHORT_WARM_UP_S)
     for _, shape in itertools.groupby(enumerate(trials), lambda placed: shape_of(placed[1].pair[1])):
@@ -254,9 +237,6 @@ def time_all(trials: Sequence[Trial], process: int, send: Connection) -> None:
         for _, timing, _ in harness:
             send.send(("timings", timing.row(process)))
     CARD.let_go()
-
-
-# ---------------------------------------------------------------- the card
 
 
 def identify(send: Connection) -> None:

@@ -8,7 +8,7 @@ from ..record.files import ROOT
 
 
 def _git(*arguments: str) -> str:
-    """The output of git here, whatever repository a hook has set. Raises: OSError, CalledProcessError."""
+    """The output of git here, whatever repository a hook has set."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     done = subprocess.run(("git", *arguments), cwd=ROOT, env=plain, capture_output=True, check=True)
     return os.fsdecode(done.stdout).strip()

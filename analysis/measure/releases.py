@@ -42,7 +42,7 @@ RELEASE = re.compile(r"release (?P<release>\S+), V(?P<exact>[\d.]+)")  # in the 
 
 
 def only(folder: Path, name: str) -> Path:
-    """The one file of that name below `folder`. Raises: MeasureError for none and for several."""
+    """The one file of that name below `folder`."""
     found = {path.resolve() for path in folder.rglob(name)}
     if len(found) != 1:
         needed = "it must hold the wheels nvidia-cuda-nvrtc and nvidia-cuda-nvcc of one release, unpacked"
@@ -51,7 +51,7 @@ def only(folder: Path, name: str) -> Path:
 
 
 def called(*command: Any, given: str | None = None) -> str:
-    """The output of a program. Raises: MeasureError where it fails."""
+    """The output of a program."""
     done = subprocess.run([*map(str, command)], input=given, capture_output=True, text=True)
     if done.returncode:
         raise MeasureError(f"{command[0]} failed\n{done.stdout}{done.stderr}")
@@ -71,7 +71,6 @@ def targets_of(nvrtc: ctypes.CDLL) -> set[str]:
 
 
 def ptx_by_nvrtc(nvrtc: ctypes.CDLL, function: CudaFunction, options: list[str]) -> str:
-    """Raises: MeasureError with the compiler's log."""
     program = ctypes.c_void_p()
 
     def said(what: str) -> str:
@@ -90,7 +89,6 @@ def ptx_by_nvrtc(nvrtc: ctypes.CDLL, function: CudaFunction, options: list[str])
 
 
 def ptx_by_nvcc(nvcc: Path, function: CudaFunction, options: list[str]) -> str:
-    """Raises: MeasureError with the compiler's log."""
     with tempfile.TemporaryDirectory() as folder:
         text, ptx = Path(folder) / "kernel.cu", Path(folder) / "kernel.ptx"
         text.write_text(function.text)
@@ -110,7 +108,7 @@ def controls() -> list[tuple[str, Problem, Launch]]:
 
 
 def compiled(write_ptx: Callable[..., str], ptxas: Path, launch: Launch, target: str, build: str) -> Row:
-    """The report of ptxas on a kernel, by a compiler that takes a function and options. Raises: MeasureError."""
+    """The report of ptxas on a kernel, by a compiler that takes a function and options."""
     options = [*nvrtc_options("fast-math" in build, target), "--std=c++17"]  # the default since CUDA 12
     relocatable = "rdc" in build
     ptx = write_ptx(launch.kernel.function, options + ["--relocatable-device-code=true"] * relocatable)
@@ -126,7 +124,7 @@ def compiled(write_ptx: Callable[..., str], ptxas: Path, launch: Launch, target:
 
 
 def of_release(folder: Path) -> list[Row]:
-    """A row for each compiler, target, build and kernel of a control. Raises: MeasureError."""
+    """A row for each compiler, target, build and kernel of a control."""
     nvrtc, ptxas = nvrtc_of(folder), only(folder, "ptxas")
     compilers: dict[str, Callable[..., str]] = {"NVRTC": partial(ptx_by_nvrtc, nvrtc)}
     if any(folder.rglob("cicc")):

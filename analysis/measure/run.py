@@ -1,9 +1,6 @@
 """Measure studies on the GPU at hand, one after the other: check every version once, then time it in several processes.
 
-    python -m analysis measure                  all studies
-    python -m analysis measure --study log
-
-Of all, the documents' study comes first, so that its rows come early. What a study compares is timed side by side, in
+What a study compares is timed side by side, in
 the same processes; the host compiles nothing while it is timed. Each finished row is on disk at once. An interrupted
 run goes on where it stopped, on the same node and card with the same software and commit; a complete one stays as it
 is: `--new-run`, another card or software, a new version or one whose code has changed begin another.
@@ -79,17 +76,13 @@ class Writer:
     """The run folders that one call writes to: those that it goes on with, and at most one at a time that it begins."""
 
     def __init__(self, card: Path, gpu: Mapping[str, Any]) -> None:
-        """Raises: DataError where runs in the folder are not of this model and power limit."""
         record.folders(card, gpu)
         self.card, self.gpu, self.started = card, gpu, now()
         self.opened: dict[str, record.Run] = {}
         self.begun: record.Run | None = None
 
     def run(self, study: str, new: bool = False) -> record.Run:
-        """The latest run of a study without its end, on this card with this software and code; else a new one.
-
-        Raises: DataError.
-        """
+        """The latest run of a study without its end, on this card with this software and code; else a new one."""
         for folder in () if new else record.unfinished(self.card):
             said = record.about(folder)
             if said["studies"].get(study, {"complete": True})["complete"] or not self._same(said, KEY):
@@ -123,10 +116,7 @@ class Writer:
 
 @contextlib.contextmanager
 def at_card(named: str = "") -> Iterator[Writer]:
-    """Writes to the folder of the card at hand: the one that is `named`, or else its own, see `cards.folder_of`.
-
-    This process takes no memory of the card. Raises: MeasureError without a GPU, DataError.
-    """
+    """Writes to the folder of the card at hand, the one that is `named` or its own; takes no memory of the card."""
     gpu = workers.answer(identify)
     with contextlib.closing(Writer(cards.folder_of(gpu, named), gpu)) as writer:
         yield writer
@@ -301,12 +291,8 @@ def note_seen(row: Row, reasons: Collection[str] | None) -> None:
 
 
 def measure_studies(chosen: Sequence[Study], processes: int = PROCESSES, new_run: bool = False, named: str = "") -> str:
-    """Bring the current run of each study to its end on the GPU at hand, and return the GPU's folder name.
-
-    `named` is that of the folder, which otherwise follows from the card.
-
-    Raises: MeasureError, DataError.
-    """
+    """Bring the current run of each study to its end on the GPU at hand; the name of the GPU's folder, which is `named`
+    or follows from the card."""
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(at_card(named))  # without a GPU its one process is all that begins
         folder, gpu = writer.card, writer.gpu

@@ -73,9 +73,6 @@ MOST, ROOM = 32, 2 << 30  # processes at a time; bytes of the card's memory for 
 EXACT = "memcheck"  # leaves out the padding, so that a declared read out of bounds shows
 
 
-# ---------------------------------------------------------------- the process that a tool watches
-
-
 def run_version(name: str, problem: Problem, tool: str, unwritten: str = "") -> None:
     """One call. Raises: Unsupported, GpuError."""
     target, device = device_target(), require_gpu()
@@ -116,9 +113,6 @@ def run_watched(tool: str, *names: str) -> int:
     return 0 if ran.issuperset(names) else REFUSED
 
 
-# ---------------------------------------------------------------- the tools
-
-
 class Told(NamedTuple):
     """How a watched process ended: its exit code, and the hazards that the tool counts; None without a summary."""
 
@@ -151,7 +145,7 @@ def options(tool: str, binary: str) -> list[str]:
 
 
 def watch(folder: Path, tool: str, names: Sequence[str]) -> Told:
-    """Have a tool watch versions; what it prints goes to `folder`. Raises: Refused."""
+    """Have a tool watch versions; what it prints goes to `folder`."""
     binary = toolkit("compute-sanitizer")
     command = [binary, *options(tool, binary), sys.executable, "-m", "analysis.measure.sanitize", tool, *names]
     here = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "LC_ALL": "C"}  # a buffer is an allocation of its own
@@ -206,10 +200,7 @@ def _parts(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def sanitize(names: Sequence[str], folder: Path, processes: int = CORES) -> Iterator[list[Row]]:
-    """Run every tool on the versions, and yield rows as they come; what the tools print goes to `folder`.
-
-    Raises: Refused; MeasureError where no tool finds what is known.
-    """
+    """Run every tool on the versions, and yield rows as they come; what the tools print goes to `folder`."""
     with ThreadPoolExecutor(processes) as pool, contextlib.ExitStack() as stack:
         stack.callback(pool.shutdown, cancel_futures=True)
         bar = stack.enter_context(tqdm(total=len(names) * len(TOOLS)))

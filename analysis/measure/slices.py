@@ -19,7 +19,7 @@ FLOAT = 4  # bytes: shared memory is laid out in floats
 
 
 @contextlib.contextmanager
-def within(sms: int, capture: Callable[..., Callable[[], None]], probed: bool = False) -> Iterator[torch.cuda.Stream]:
+def in_slice(sms: int, capture: Callable[..., Callable[[], None]], probed: bool = False) -> Iterator[torch.cuda.Stream]:
     """Work on a slice of `sms` SMs, whose stream is the current one; `capture(launch, stream)` returns a replay.
     `probed`: for more samples of a timing whose first was probed.
 

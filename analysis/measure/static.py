@@ -1,12 +1,7 @@
-"""Records without a GPU: counts by the emulator, resources and digests of kernels by the compiler. Four commands.
+"""Records without a GPU: counts by the emulator, resources and digests of kernels by the compiler.
 
-    python -m analysis counts           data/counts.csv: what a call executes and accesses
-    python -m analysis resources        data/resources.csv: registers, spills and blocks per SM on every target
-    python -m analysis launches         data/launches.csv: a digest of the PTX of every kernel that has a recorded row
-    python -m analysis launches --check compile all of these again and list those that differ (half an hour)
-    python -m analysis hashes BEFORE    data/hashes.csv: map the hashes of a checkout to those of the same code here
-
-Rows of versions whose code has not changed are kept; only the others are made anew.
+Each of the commands counts, resources, launches and hashes writes the table of its name under data/. Rows of versions
+whose code has not changed are kept; only the others are made anew.
 """
 
 import argparse
@@ -224,7 +219,7 @@ def record(kept: list[Row]) -> list[Row]:
 
 def launches(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis launches")
-    parser.add_argument("--check", action="store_true", help="compile every recorded kernel again and compare")
+    parser.add_argument("--check", action="store_true", help="compile every recorded kernel again: half an hour")
     kept = current(read_records(files.LAUNCHES, "launches"))
     if parser.parse_args(arguments).check:
         found = differing(tqdm(kept, unit="kernel"))

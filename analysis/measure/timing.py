@@ -1,12 +1,4 @@
-"""Three ways to time one call of a program on the GPU.
-
-device_warm: CUDA-graph replays over one set of buffers: the device's own time, caches warm.
-device_cold: the same over sets of buffers that together are twice the L2, so each call finds its inputs in DRAM.
-launched: the source's own harness: bare driver launches in a loop, with the host syncs it makes. What the host takes
-drifts, so its samples are taken one by one, in turns with what is compared.
-
-Each is of the whole card, or of a slice: `analysis/record/timers.py` has the names.
-"""
+"""Three ways to time one call of a program on the GPU: `analysis/record/timers.py` has their names."""
 
 import contextlib
 import functools
@@ -21,7 +13,7 @@ from kernels.runtime.gpu import Program
 from kernels.version import Plan, Unsupported
 
 from ..record.timers import timer_of
-from .slices import within
+from .slices import in_slice
 
 SAMPLE_US = 300.0  # of device time in a sample; the start of a graph, about 1 us, is then noise
 CLEARLY_ENOUGH = 2  # times that, in the first replay, which the start of a graph makes longer
@@ -140,7 +132,7 @@ def measure(program: Program, timer: str, iterations: int = 1, probed: bool = Fa
     Raises: Unsupported where the card makes no slice of so many SMs, MeasureError where it is not one.
     """
     how = timer_of(timer)
-    with within(how.sms, capture, probed) if how.sms else contextlib.nullcontext() as stream:
+    with in_slice(how.sms, capture, probed) if how.sms else contextlib.nullcontext() as stream:
         if how.base == "launched":
             return _time_harness(program, iterations)
         if how.base == "device_cold":

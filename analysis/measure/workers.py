@@ -86,10 +86,7 @@ class Worker:
             theirs.close()
 
     def ask(self, work: Work, *arguments: Any) -> Sent:
-        """Begin a piece of work, and return what it sends.
-
-        Raises, when that is asked for: MeasureError if it fails or the process dies, Hang; that process ends.
-        """
+        """Begin a piece of work, and return what it sends; MeasureError, or Hang, where that ends with the process."""
         self.begin()
         self.begun = None
         with contextlib.suppress(OSError):  # where it has died since, `recv` says how
@@ -152,7 +149,7 @@ class Worker:
 
 
 def answer(work: Work) -> Any:
-    """The one thing that a piece of work sends from a process of its own. Raises: MeasureError."""
+    """The one thing that a piece of work sends from a process of its own."""
     with contextlib.closing(Worker()) as worker:
         [(_, content)] = worker.ask(work)
     return content

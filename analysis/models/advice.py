@@ -84,12 +84,8 @@ def nearest_times(e: Evidence, problem: Problem, version: str) -> list[str]:
 
 
 def advise(problem: Problem, gpu: str = "") -> str:
-    """The kernel that the op runs for a problem of RoPE, and the nearest shapes measured on a card.
-
-    By default that is the reference, or where it has no time of the kernel, the first card that has.
-
-    Raises: Unsupported; DataError for an unknown card.
-    """
+    """The kernel that the op runs for a problem of RoPE, and the nearest shapes measured on a card: by default the
+    reference, or where it has no time of the kernel, the first that has. Raises: Unsupported."""
     require(problem.rotary_dim > 0, "rotary_dim", problem.rotary_dim, "even and above 0", MUST_BE)
     version, where = Call(problem).served("sm_90")[0], []
     for card in [gpu] if gpu else [REFERENCE, *(each for each in known_gpus() if each != REFERENCE)]:
@@ -102,7 +98,7 @@ def advise(problem: Problem, gpu: str = "") -> str:
 
 
 def told(arguments: list[str] | None = None) -> str:
-    """The output of the command for some arguments. Raises: DataError."""
+    """The output of the command for some arguments."""
     parser = argparse.ArgumentParser(prog="python -m analysis advise", description="Should RoPE be fused here?")
     parser.add_argument("--gpu", default="", help="a folder of data/measured/; by default the reference")
     add_sizes(parser, heads=1, hdim=128)

@@ -59,7 +59,7 @@ def example(of: Version) -> Plan:
 
 @functools.cache
 def _counts(name: str, problem: Problem) -> Mapping[int, Mapping[str, float]]:
-    """Counts of each launch of a call; none where today's code is not counted. Raises: DataError."""
+    """Counts of each launch of a call; none where today's code is not counted."""
     rows = everywhere(COUNTS, "counts").get(name, {}).get(problem)
     if rows is None or outdated(rows).any():
         return {}
@@ -67,10 +67,7 @@ def _counts(name: str, problem: Problem) -> Mapping[int, Mapping[str, float]]:
 
 
 def plan_of(name: str, hdim: int) -> Plan:
-    """The plan that a picture of a version shows: of a problem that is counted, with the documents' rotary dim.
-
-    Raises: KeyError for an unknown version, DataError where it is not counted at the head dim.
-    """
+    """The plan that a picture of a version shows: of a problem that is counted, with the documents' rotary dim."""
     counted = everywhere(COUNTS, "counts").get(name, {})
     taken = [p for p in counted if p.hdim == hdim and _counts(name, p) and supports(version(name), p)]
     if not taken:

@@ -88,9 +88,6 @@ def beside_op(e: Evidence) -> dict[Problem, Rival]:
     return {problem: peers[0] for problem, peers in found.items() if peers}
 
 
-# ---------------------------------------------------------------- one core, fused or not
-
-
 def right(e: Evidence, study: str, problem: Problem, *versions: str) -> bool:
     """Whether the results of all these versions are right on a problem of a study."""
     checks = (e.study(study).check(version, problem) for version in versions)

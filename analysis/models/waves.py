@@ -46,7 +46,7 @@ def held(e: Evidence, version: str, hdim: int | Sequence[int]) -> Estimates:
 
 
 def compiled(e: Evidence, version: str, column: str, target: str, hdim: int = MAIN.hdim) -> int:
-    """A resource of a version's last launch, as built for some target. Raises: NotMeasured."""
+    """A resource of a version's last launch, as built for some target."""
     found = e.resource(version, column, target=target, hdim=hdim)[hdim]
     if not found:
         raise NotMeasured(f"{version}: no resources for {target}")
@@ -56,7 +56,7 @@ def compiled(e: Evidence, version: str, column: str, target: str, hdim: int = MA
 def released(control: str, **chosen: str) -> pd.DataFrame:
     """The attention kernel of a control by release of CUDA: rows of data/releases.csv, oldest first.
 
-    `chosen` are values of its columns, such as target="sm_89", build="default", compiler="NVRTC". Raises: NotMeasured.
+    `chosen` are values of its columns, such as target="sm_89", build="default", compiler="NVRTC".
     """
     rows = read_table(RELEASES, "releases")
     asked = {"version": control, "kernel": "attention", **chosen}
@@ -82,7 +82,7 @@ def occupied(e: Evidence, version: str, study: str = "log", hdim: Sequence[int] 
 
 
 def waves(e: Evidence, version: str, problem: Problem) -> int:
-    """The number of waves of a version's attention blocks. Raises: NotMeasured where the compiler reports nothing."""
+    """The number of waves of a version's attention blocks."""
     at_once = held(e, version, problem.hdim)[problem.hdim]
     if not at_once:
         raise NotMeasured(f"{version}: no resources for {e.target}")
@@ -90,10 +90,7 @@ def waves(e: Evidence, version: str, problem: Problem) -> int:
 
 
 def windows(e: Evidence) -> tuple[str, Estimates, Estimates]:
-    """The heads at which separate kernels need a wave more than V7, V7's speedups there, and those with as many.
-
-    Raises: NotMeasured.
-    """
+    """The heads at which separate kernels need a wave more than V7, V7's speedups there, and those with as many."""
     problems = e.study("waves").problems("rope")
     more = [problem for problem in problems if waves(e, SEPARATE, problem) > waves(e, V7, problem)]
     alike = [problem for problem in problems if problem not in more]
@@ -110,5 +107,5 @@ def runs_of(chosen: set[int], among: Iterable[int]) -> str:
 
 
 def places(e: Evidence, version: str, hdim: int = MAIN.hdim) -> int:
-    """The number of blocks of a version's attention that fit the authors' card at once. Raises: NotMeasured."""
+    """The number of blocks of a version's attention that fit the authors' card at once."""
     return AUTHORS_SMS * compiled(e, version, "blocks_per_sm", AUTHORS_TARGET, hdim)

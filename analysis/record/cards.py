@@ -28,7 +28,7 @@ def like(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def describe(path: Path, gpu: Mapping[str, Any], ceilings: Mapping[str, Any]) -> None:
-    """Write a gpu.json of its folder: what the card is, and what was measured of it. Raises: DataError."""
+    """Write a gpu.json of its folder: what the card is, and what was measured of it."""
     known = {name: gpu[name] for name in files.CARD if name in gpu}
     finite = {name: value for name, value in ceilings.items() if math.isfinite(value)}
     write_json(path, {**known, "uuid": gpu.get("uuid"), "slug": path.parent.name, "ceilings": finite})

@@ -97,12 +97,12 @@ def read_rows(path: Path, table: str, of_run: bool = False, torn: bool = False) 
 
 
 def read_table(path: Path, table: str) -> pd.DataFrame:
-    """The rows of a CSV. Raises: as `read_rows`."""
+    """The rows of a CSV."""
     return pd.DataFrame(read_rows(path, table), columns=[column.name for column in SCHEMAS[table]])
 
 
 def read_records(path: Path, table: str) -> list[Row]:
-    """The rows of a CSV, None where a cell is empty; none of no file. Raises: as `read_rows`."""
+    """The rows of a CSV, None where a cell is empty; none of no file."""
     return read_rows(path, table) if path.exists() else []
 
 
@@ -118,7 +118,7 @@ def _format(value: Any) -> str:
 
 
 def text_of(rows: Iterable[Mapping[str, Any]], table: str, of_run: bool = False, header: bool = True) -> str:
-    """A table as text, a row a line. Raises: DataError for a column that it has not, or a value that is not read."""
+    """A table as text, a row a line."""
     columns = stored(table, of_run)
     known = {column.name for column in SCHEMAS[table]}
     out = io.StringIO()
@@ -188,12 +188,12 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def write_table(path: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Replace a small table. Raises: as `replace_file`."""
+    """Replace a small table."""
     replace_file(path, text_of(rows, table).encode())
 
 
 def read_json(path: Path, needed: Sequence[str] = NEEDED) -> dict[str, Any]:
-    """A card's gpu.json, or another file. Raises: DataError when it is missing or damaged, or lacks a needed field."""
+    """A card's gpu.json, or another file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -206,7 +206,7 @@ def read_json(path: Path, needed: Sequence[str] = NEEDED) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a JSON file. Raises: as `replace_file`; DataError for a number that JSON has not, such as NaN."""
+    """Replace a JSON file."""
     try:
         text = json.dumps(content, indent=2, allow_nan=False)
     except ValueError as error:
@@ -220,7 +220,7 @@ def known_gpus() -> list[str]:
 
 
 def gpu_folder(slug: str | int) -> Path:
-    """data/measured/<slug>; papermill makes a number of "4090". Raises: DataError naming the slugs there are."""
+    """data/measured/<slug>; papermill makes a number of "4090"."""
     if str(slug) not in known_gpus():
         raw = "" if isinstance(slug, str) else "; papermill makes numbers of such names, but not with -r gpu NAME"
         raise DataError(f"no GPU called {slug!r} has been measured; there is: {', '.join(known_gpus()) or 'none'}{raw}")

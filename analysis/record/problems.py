@@ -29,10 +29,7 @@ def name_of(*values: Any) -> str:
 
 @functools.cache
 def values_of(name: str) -> tuple[Any, ...]:
-    """The values of its columns by the name of a problem; rows of peers that are gone may have "-cache_rotated".
-
-    Raises: ValueError.
-    """
+    """The values of its columns by the name of a problem; rows of peers that are gone may have "-cache_rotated"."""
     found = NAME.fullmatch(name)
     if not found:
         raise ValueError(f"{name!r} names no problem")

@@ -31,7 +31,7 @@ class Published(NamedTuple):
 
 @functools.cache
 def load() -> pd.DataFrame:
-    """data/published.csv, the write-up first, then the other documents, then their logs. Raises: DataError."""
+    """data/published.csv, the write-up first, then the other documents, then their logs."""
     frame = read_table(DATA / "published.csv", "published")
     rank = {document: place for place, document in enumerate(DOCUMENTS)}
     order = frame["source_document"].map(rank).fillna(len(rank))

@@ -52,7 +52,6 @@ def folders(card: Path, joining: Mapping[str, Any] | None = None) -> list[Path]:
                 f"{folder} is of {cards.words(said)}; gpu.json and other runs there are of {cards.words(known)}: "
                 f"move it to the folder of its card, or restore {card / 'gpu.json'} if that was copied over"
             )
-        _require_own(folder, said)
         known = {**said, **{name: value for name, value in known.items() if value}}
         done = sum(bool(study.get("complete")) for study in said["studies"].values())
         run = said.get("run") or (folder / ABOUT).read_bytes()  # those of before it was kept differ
@@ -61,15 +60,6 @@ def folders(card: Path, joining: Mapping[str, Any] | None = None) -> list[Path]:
     if joining and not cards.like(known, joining):
         raise DataError(f"{card} has runs of {cards.words(known)}, this card is {cards.words(joining)}: --gpu SLUG")
     return sorted(folder for folder, _ in found.values())
-
-
-def _require_own(folder: Path, said: Mapping[str, Any]) -> None:
-    """Raises: DataError where a run that names no model, as those of before it was kept, is in another's folder too."""
-    for measured in () if said.get("name") else {files.MEASURED, files.DATA / "measured"}:
-        for path in measured.glob(f"*/{folder.name}/{ABOUT}"):
-            one, other = (read_json(each.parent / "gpu.json", ()) for each in (folder, path.parent))
-            if not cards.like(one, other) and path.read_bytes() == (folder / ABOUT).read_bytes():
-                raise DataError(f"{folder} is in {path.parent.parent} too, which is of another card: delete the copy")
 
 
 def summary(card: Path) -> str:
@@ -84,10 +74,7 @@ def summary(card: Path) -> str:
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """The run.json of a folder: fields of OF_RUN, `complete`, and in `studies` those of OF_STUDY by study.
-
-    Raises: DataError where it is damaged or lacks a field.
-    """
+    """The run.json of a folder: fields of OF_RUN, `complete`, and in `studies` those of OF_STUDY by study."""
     found = read_json(folder / ABOUT, ("studies", "complete"))
     if not isinstance(found["studies"], dict) or not all(isinstance(each, dict) for each in found["studies"].values()):
         raise DataError(f"{folder / ABOUT}: studies are to be fields by the name of a study")
@@ -95,7 +82,7 @@ def about(folder: Path) -> dict[str, Any]:
 
 
 def read(folder: Path, table: str) -> list[Row]:
-    """The rows of one run, of runs a row a study, None where a cell is empty. Raises: DataError."""
+    """The rows of one run, of runs a row a study, None where a cell is empty."""
     said, paths = about(folder), [folder / f"{table}.csv.gz", folder / f"{table}.csv"]
     if table == "runs":
         studies = ({**said, **values, "study": study} for study, values in said["studies"].items())
@@ -110,8 +97,6 @@ def records(gpu: str | Path, table: str) -> list[Row]:
     """All rows of a table of a card, by its slug or folder, from the first run to the last; None where a cell is empty.
 
     Of a table that holds one state of the card (`STATES`), that state, in the order in which its versions came.
-
-    Raises: DataError for an unknown card or a damaged file.
     """
     card = gpu if isinstance(gpu, Path) else files.gpu_folder(gpu)
     found = [row for folder in folders(card) for row in read(folder, table)]
@@ -125,7 +110,7 @@ def records(gpu: str | Path, table: str) -> list[Row]:
 
 
 def rows(gpu: str | Path, table: str) -> pd.DataFrame:
-    """`records` as a frame. Raises: DataError."""
+    """`records` as a frame."""
     return pd.DataFrame(records(gpu, table), columns=[column.name for column in SCHEMAS[table]])
 
 
@@ -144,7 +129,7 @@ class Run:
     def begin(cls, card: Path, machine: Mapping[str, Any], started_at: str) -> "Run":
         """Make a folder that is named by the start, or by the first second after it that is free, and by the card.
 
-        So runs that cards of one host begin in the same second can be put together. Raises: DataError.
+        So runs that cards of one host begin in the same second can be put together.
         """
         start, own = datetime.fromisoformat(started_at), str(machine.get("uuid") or "").split("-")[1:2]
         while True:
@@ -166,7 +151,7 @@ class Run:
 
     @classmethod
     def resume(cls, folder: Path) -> "Run | None":
-        """Go on with a run that is not complete; None where another process does. Raises: DataError."""
+        """Go on with a run that is not complete; None where another process does."""
         lock = _hold(folder)
         if lock is None:
             return None
@@ -188,20 +173,17 @@ class Run:
         return self.about["studies"].setdefault(name, fresh)
 
     def append(self, table: str, rows: Sequence[Row]) -> None:
-        """Append rows, on disk when this returns. Raises: DataError; rows written before are kept."""
+        """Append rows, on disk when this returns."""
         append(self.folder / f"{table}.csv", table, rows)
 
     def settle(self, study: str, complete: bool, **values: Any) -> None:
-        """Save what became of a study. Raises: as `save`."""
+        """Save what became of a study."""
         finished = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if complete else None
         self.study(study).update(values, complete=complete, finished_at=finished)
         self.save()
 
     def save(self) -> None:
-        """Write what became of the studies; with all of them complete, zip the tables and let go of the run.
-
-        Raises: DataError; what was there is kept.
-        """
+        """Write what became of the studies; with all of them complete, zip the tables and let go of the run."""
         studies = self.about["studies"].values()
         self.about["complete"] = bool(studies) and all(study["complete"] for study in studies)
         write_json(self.folder / ABOUT, self.about)

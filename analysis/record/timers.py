@@ -1,7 +1,9 @@
 """Timers by name: how a time was taken, on the whole card or in a slice of it.
 
-    device_warm          CUDA-graph replays on the whole card
-    launched@48          launched as the documents' harness does, in a slice of 48 SMs
+    device_warm          CUDA-graph replays over one set of buffers: the device's own time, caches warm
+    device_cold          the same over sets of buffers that are twice the L2: each call finds its inputs in DRAM
+    launched             the documents' harness: launches in a loop, with the host syncs it makes; drifts with the host
+    launched@48          the same in a slice of 48 SMs
     device_warm@48/5     in such a slice, with at most 5 blocks of each launch on an SM
     device_warm@48/sm_89 with at most as many blocks on an SM as an SM of sm_89 holds
 """
@@ -29,7 +31,7 @@ class Timer(NamedTuple):
 
 @functools.cache
 def timer_of(name: str) -> Timer:
-    """The timer of that name. Raises: ValueError with the names that there are."""
+    """The timer of that name."""
     found = NAME.fullmatch(name)
     if not found:
         raise ValueError(f"no timer is called {name!r}; allowed: {', '.join(BASES)}, each also as in device_warm@48/6")

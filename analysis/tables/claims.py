@@ -115,5 +115,3 @@ def verdicts(e: Evidence, chosen: Iterable[Claim]) -> Table:
     recorded = judge.recorded(e.record)
     rows = [(to(claim.id, LEDGER), escape(claim.claim), verdict(recorded[claim.id])) for claim in chosen]
     return Table(("claim", "what is claimed", "verdict"), rows)
-
-

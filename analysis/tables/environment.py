@@ -6,11 +6,10 @@ from html import escape
 from typing import Any
 
 from ..evidence import Evidence, Source, measured, pool
-from ..evidence.current import complete_runs
 from ..record.runs import summary
 from ..record.text import NOTHING, number
 from ..studies import OP, STUDIES, TIMERS
-from .table import Missing, Table, code
+from .table import Table, code
 
 CEILINGS = (  # of gpu.json, with words, unit and digits
     ("read_gb_s", "DRAM read, at most", "GB/s", 0),
@@ -69,9 +68,8 @@ def _text(value: Any) -> str:
 
 def runs(e: Evidence) -> Table:
     """The run of each study, and each run of another part of `make gpu` that numbers come from; how long it took."""
-    known = e.record.frame("runs")
-    latest = complete_runs(known)
-    found = [latest[name] for name in (*STUDIES, *OP) if name in latest]
+    known, latest = e.record.frame("runs"), e.record.latest
+    found = [dict(latest[name]) for name in (*STUDIES, *OP) if name in latest]
     for table in ("counters", "sanitizers"):  # each version's rows are of the last run that has it, complete or not
         read = (known["study"] == table) & known["run"].isin(e.record.frame(table)["run"])
         found += known[read].to_dict("records")
@@ -90,7 +88,7 @@ def runs(e: Evidence) -> Table:
     return Table(header, rows, header[2:4], caption, source=measured(e, *STUDIES))
 
 
-def coverage(e: Evidence) -> Table | Missing:
+def coverage(e: Evidence) -> Table | str:
     """Of the ratios of each run in turn, how many lie outside the intervals of the others, by timer."""
     found, rows = pool.coverage(e.record.ratios), []
     for timer in TIMERS:
@@ -101,7 +99,7 @@ def coverage(e: Evidence) -> Table | Missing:
             shares = (number(100 * each, "%", 1) for each in (outside, apart, mine["half"].median() - 1))
             rows.append((timer, str(mine["ratios"].sum()), *shares))
     if not rows:
-        return Missing(why=f"No run can be left out: that takes {pool.RUNS + 1} complete runs of the same code")
+        return f"*No run can be left out: that takes {pool.RUNS + 1} complete runs of the same code ({e.card}).*"
     complete = e.record.complete
     cards = complete.loc[complete["run"].isin(found["run"]), "uuid"].replace("", None).nunique()
     header = ("timer", "ratios", "outside, all runs", "outside, unseen runs", "half width, median")

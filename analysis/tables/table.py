@@ -11,7 +11,7 @@ import pandas as pd
 
 from kernels import VERSIONS, Problem, Version
 
-from ..claims.rule import BETWEEN, FALLS, OPEN, STANDS, told
+from ..claims.rule import BETWEEN, FALLS, STANDS, told
 from ..evidence import Estimate, Evidence, Known, Source
 from ..evidence.known import NOT_MEASURED, RAN, UNDECIDED
 from ..record.published import Published
@@ -24,7 +24,7 @@ VERDICT_STYLE = {
     **dict.fromkeys(STANDS, "ok"),
     **dict.fromkeys(BETWEEN, "stale"),
     **dict.fromkeys(FALLS, "wrong"),
-    **dict.fromkeys(OPEN, "unsupported"),
+    UNDECIDED: "unsupported",
 }
 
 
@@ -87,21 +87,10 @@ class Table:
         return f"<div class='evidence-scroll' tabindex='0'>{table}</div>{caption}"
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A note instead of a figure or table without evidence: the command that measures it, or why none can."""
-
-    command: str = ""
-    why: str = ""
-
-    @classmethod
-    def study(cls, name: str) -> "Missing":
-        return cls(f"make measure STUDY={name}")
-
-    def text(self, card: str) -> str:
-        if self.why:
-            return f"*{self.why} ({card}).*"
-        return f"*Not measured here{f': `{self.command}`' if self.command else ''}.*"
+def missing(study: str = "", command: str = "") -> str:
+    """A note in place of a figure or table without evidence, with the command that measures it."""
+    command = f"make measure STUDY={study}" if study else command
+    return f"*Not measured here{f': `{command}`' if command else ''}.*"
 
 
 def family_title(family: str) -> str:
@@ -120,10 +109,7 @@ def has_page(version: Version) -> bool:
 
 
 def page_of(name: str) -> str:
-    """The version on whose page one stands: itself, or that of which it changes something; peers share a page.
-
-    Raises: KeyError for an unknown version.
-    """
+    """The version on whose page one stands: itself, or that of which it changes something; peers share a page."""
     version = VERSIONS[name]
     if has_page(version):
         return name
@@ -143,10 +129,7 @@ def code(version: str) -> str:
 
 
 def link(version: str, text: str = "") -> str:
-    """An id that leads to where the version stands, from a chapter as from the page of a version.
-
-    Raises: KeyError for an unknown version.
-    """
+    """An id that leads to where the version stands, from a chapter as from the page of a version."""
     return f"<a href='../versions/{address(version)}'>{text or code(version)}</a>"
 
 

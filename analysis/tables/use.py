@@ -25,7 +25,7 @@ from ..models.waves import CARDS
 from ..record.files import DATA, known_gpus, read_rows
 from ..record.text import NOTHING, factor, number
 from ..studies import MAIN
-from .table import Missing, Table, lines, link, mark, ratio, small
+from .table import Table, lines, link, mark, missing, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer
     ("prompt of 2,048 tokens, bfloat16", fuse.PROMPT, "half_prompts", "device_warm"),
@@ -119,11 +119,11 @@ def rules() -> Table:
     return Table(header, rows, caption=caption, source=source, title="Which kernel runs, and why")
 
 
-def beside_pytorch(e: Evidence) -> Table | Missing:
+def beside_pytorch(e: Evidence) -> Table | str:
     """The op's kernels and their fastest peer at every problem timed beside one: the smallest speedup first."""
     found = beside_op(e)
     if not found:
-        return Missing.study("peers")
+        return missing("peers")
     (usual, _), *_ = Counter(rival.version for rival in found.values()).most_common(1)
     rows = [
         (
@@ -149,7 +149,7 @@ def _named(version: str, usual: str, title: str) -> str:
     return "" if version == usual else small(escape(title))
 
 
-def fusing(e: Evidence) -> Table | Missing:
+def fusing(e: Evidence) -> Table | str:
     """Full fusion beside the same attention with K rotated in front of it."""
     few, header = f"{MOST_QUERIES + 1} to {fuse.FEW_QUERIES}", ("queries, float32", "fuse?", *COUNTS)
     asked = ((few, "yes", fuse.own_keys), (f"{few}, heads share K", "yes", fuse.shared_keys),
@@ -161,11 +161,11 @@ def fusing(e: Evidence) -> Table | Missing:
         "with fewer count as decode."
     )
     if not rows:
-        return Missing.study("map")
+        return missing("map")
     return Table(header, rows, COUNTS, caption, source=measured(e, "map", "heldout"), title="Does fusing pay?")
 
 
-def calls(e: Evidence) -> Table | Missing:
+def calls(e: Evidence) -> Table | str:
     """`rope_attention`, fused or not, beside the fastest other wherever one was timed."""
     rows = _counted({
         ("decode, half precision",): lambda: beside(over_others(e, STUDY, RAW, WARM, *HALF)),
@@ -181,7 +181,7 @@ def calls(e: Evidence) -> Table | Missing:
         f"shapes at which at least one of these was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
     )
     if not rows:
-        return Missing.study("peers")
+        return missing("peers")
     source = measured(e, *MEASURED_IN, "half_prompts", "few", "long")
     return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source, title="Does our call win?")
 

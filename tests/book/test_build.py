@@ -75,14 +75,9 @@ SLIPS = [
     ("chapters/decode", "chapters/decod", "the entry book/chapters/decod has no analysis/notebooks/decod.ipynb"),
     ("book/glossary", "book/glossar", "the entry book/glossar has no book/glossar.md"),
     ("chapters/index", "chapters/indx", "the entry book/chapters/indx has no analysis/notebooks/indx.ipynb"),
-    ("book/glossary", "book/chapters/decode", "the entry book/chapters/decode is there twice"),
-    ("parts:", "part:", "its keys are to be format, root, parts"),
-    ("    chapters:", "    chapter:", "its keys are to be caption, chapters"),
-    ("- file: book/glossary", "- fil: book/glossary", "the entry {'fil': 'book/glossary'} is not understood"),
-    ("- file: book/glossary", "- book/glossary", "the entry book/glossary is not understood"),
-    ("book/glossary", "book/glossary\n        sections: []", "its keys are to be file"),
-    (TOC, "", "_toc.yml has no keys"),
-    ("root:", "root: [", "_toc.yml: "),
+    ("book/glossary", "book/chapters/decode", "document file used multiple times: 'book/chapters/decode'"),
+    ("parts:", "part:", "Unknown keys found: {'part'}"),
+    ("root:", "root: [", "_toc.yml"),
 ]
 
 

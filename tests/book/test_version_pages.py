@@ -63,10 +63,10 @@ def test_a_version_that_is_registered_gets_a_page(e: Evidence, monkeypatch: pyte
 
 
 def test_every_version_has_a_listing_and_a_diff_to_its_parent() -> None:
-    for each in VERSIONS.values():
+    for each in (version for version in VERSIONS.values() if not version.is_peer):
         text = sources.kernel_text(each.id)
         kernel = '\nextern "C" __global__ void attention(' if "control" in each.id else "\ndef "
-        assert kernel in f"\n{text}" and (each.is_peer or "\nlaunch " in text), each.id
+        assert kernel in f"\n{text}" and "\nlaunch " in text, each.id
     diff = sources.diff_text("rope_v7")
     assert diff.startswith(f"--- {VERSIONS['rope_v7'].parent}\n+++ rope_v7\n")
     assert "\n-launch rotate_tokens(q, cos, sin, q_rotated)" in diff and "\n-sync" in diff

@@ -100,7 +100,6 @@ R, S, N, P, A, U = "reproduced", "same direction", "no difference", "opposite", 
         ("cause", ["supported", "supported", "refuted"], "supported"),
         ("cause", ["supported", "refuted", "not supported"], "not supported"),
         ("cause", ["refuted", "refuted", "not supported"], "refuted"),
-        ("cause", ["not tested", "not tested"], "not tested"),
     ],
 )
 def test_a_verdict_follows_from_the_places_of_the_headline(kind: str, places: list[str], verdict: str) -> None:
@@ -116,7 +115,6 @@ def test_a_verdict_follows_from_the_places_of_the_headline(kind: str, places: li
         ({THEIR_CLOCK: S, THEIR_SMS: P}, "depends on the timer"),
         ({DEVICE: P, MATCHED: S}, "depends on the load"),
         ({THEIR_CLOCK: U, THEIR_SMS: P}, P),
-        ({DEVICE: "not tested"}, "not tested"),
         ({}, U),
     ],
 )

@@ -291,17 +291,6 @@ def test_what_runs_of_before_lack_is_like_any(data: Path) -> None:
     assert Writer(card, CARD).run("log").folder.parent == card
 
 
-def test_a_recorded_run_that_names_no_model_is_not_read_in_the_folder_of_another(data: Path) -> None:
-    """Two models have one power limit and as many SMs."""
-    recorded = DATA / "measured" / "nvidia-h200"
-    old = min(runs.folders(recorded))
-    for name in ("nvidia-h200", REFERENCE):
-        shutil.copytree(old, data / name / old.name)
-        shutil.copyfile(DATA / "measured" / name / "gpu.json", data / name / "gpu.json")
-    with pytest.raises(DataError, match=f"{old.name} is in .*nvidia-h200 too, which is of another card"):
-        rows(data / REFERENCE, "runs")
-
-
 def test_a_folder_of_a_card_that_was_copied_into_one_is_named(data: Path) -> None:
     card = folder_of(CARD, "lab")
     shutil.move(ended(card), card / "lab" / "20200101T000000Z")

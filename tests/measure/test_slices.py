@@ -47,11 +47,11 @@ def test_timing_fails_where_a_probe_runs_outside_the_slice(monkeypatch: pytest.M
     monkeypatch.setattr(slices, "sliced", sliced)
     monkeypatch.setattr(slices, "reached", reached)
     if not misplaced:
-        with slices.within(SLICE, capture):
+        with slices.in_slice(SLICE, capture):
             assert seen == ["launched", "launched", "in a graph"]
         return
     refused = pytest.raises(MeasureError, match=f"48 SMs was asked for; a probe {misplaced} reaches 132")
-    with refused, slices.within(SLICE, capture):
+    with refused, slices.in_slice(SLICE, capture):
         pass
 
 

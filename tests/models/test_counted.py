@@ -12,7 +12,7 @@ from analysis.figures.style import Plot
 from analysis.findings.answer import WAITS
 from analysis.record.files import problem_columns
 from analysis.studies import MAIN, STALL, STALLS
-from analysis.tables.table import Missing
+from analysis.tables.table import missing
 from kernels import Problem
 from tests.evidence.made_up import make
 from tests.rows import append_rows
@@ -57,7 +57,7 @@ def test_counters_of_other_head_dims_than_those_shown_are_no_answer(tmp_path: Pa
     folder = make(tmp_path)
     put_counters(folder, "attention_online", SMALL, IDLE)
     e = Evidence.load(folder)
-    assert figures.warp_waits(e) == Missing("make counters")
+    assert figures.warp_waits(e) == missing(command="make counters")
 
 
 def test_stall_reasons_are_shown_for_every_version_read(tmp_path: Path) -> None:
