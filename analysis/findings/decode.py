@@ -62,8 +62,8 @@ def rivals(e: Evidence) -> Says:
 
 
 @finding("decode-flashinfer", """FlashInfer, a library for serving models, can rotate raw keys as it reads them. Here,
-where four heads share their keys, raw ones take it {cost:.1} as long as rotated ones, and where none does, {own:faster}
-longer. With {keys:,} raw keys in float16 our step is {raw:.1} as fast as FlashInfer's.""")
+where four heads share their keys, raw ones take it {cost:.1} as long as rotated ones, and where each has its own,
+{own:faster} longer. With {keys:,} raw keys in float16 our step is {raw:.1} as fast as FlashInfer's.""")
 def flashinfer(e: Evidence) -> Says:
     raw, plain = rival(e, "float16", FLASHINFER[0], True), rival(e, "float16", FLASHINFER[1], False)
     cost, alone = raw.at(MANY) / plain.at(MANY), step("float16", FEWER, kv_heads=32)

@@ -127,9 +127,8 @@ def choice(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("fuse-marks", """Up to {most} queries a call runs `rope_decode` or `rope_wide_decode`, and the marks of float32
-are V8's. V8 lost to rotating first at {lost} of those shapes, all of one query. That says nothing about the kernels
-that run.""")
+@finding("fuse-marks", """In the shaded cells the marks are V8's, but a call with up to {most} queries runs
+`rope_decode` or `rope_wide_decode`. So V8's {lost} losses there, all with one query, do not tell how these do.""")
 def marks(e: Evidence) -> Says:
     alike = compared(e, decodes)
     lost = [problem for problem, fastest in alike if FULL not in fastest]
@@ -200,7 +199,7 @@ def half(e: Evidence) -> Says:
 
 
 @finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. At each of the {shapes} shapes
-that both were timed at, V8 is at least {naive:.2} as fast as the authors' last full fusion, which rotates K again for
+where both were timed, V8 is at least {naive:.2} as fast as the authors' last full fusion, which rotates K again for
 every query.""")
 def how(e: Evidence) -> Says:
     naive, *whether = (

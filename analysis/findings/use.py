@@ -11,19 +11,9 @@ from ..record.files import problem_of
 from ..record.runs import read
 from ..studies import MAIN
 from . import Says, checks, exact, faster, finding, numbers, times
-from .fuse import beside, float32_over_others
 from .v8 import LOG_SEPARATE
 
 PORTABLE = "rope_v8_portable"
-
-
-@finding("use-speed", """Beside PyTorch and Triton we timed {all} shapes in float32, those of [Does our call
-win?](practice.html#does-our-call-win). `rope_attention` is slower on [{lost} of them](compare.html#beside-pytorch).""")
-def speed(e: Evidence) -> Says:
-    gains = float32_over_others(e)
-    won, tied, lost = beside(gains)
-    shown = {"all": won + tied + lost, "lost": lost}
-    return numbers(**{name: Estimate.count(n, gains.values()) for name, n in shown.items()}), checks(20 * lost < won)
 
 
 @finding("use-portable", """A card without clusters, such as an RTX 4090 or an A100, runs V8's portable core. On the

@@ -37,7 +37,7 @@ def shapes(e: Evidence) -> Says:
 
 
 @finding("wave-full", """With 128 heads, which fill any card, V7 is level at the smallest head dim, and takes
-{most:slower} longer at the largest.""")
+{most:slower} longer at the largest. An H200 [differs](compare.html#findings) there.""")
 def full(e: Evidence) -> Says:
     gain = e.speedup(V7, over=SEPARATE, study="filled", hdim=SMALL)
     return numbers(most=gain.at(HDIM)), checks(of_values(ties(gain.at(128))), slower(gain.at(512, HDIM)))
