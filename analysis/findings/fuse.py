@@ -15,6 +15,7 @@ from .decode import COLD, MANY, RAW, STUDY, step
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt
 MAPPED = ("map", "heldout")  # studies of full fusion, the hybrid and separate kernels of one core
 FEW_QUERIES = 128  # of a head: few tiles of them rotate the same keys
+FUSED = {FULL, RAW, "rope_chunk", "rope_wide_decode"}  # kernels of the op that rotate Q and K themselves
 FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
 PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
 
@@ -116,13 +117,12 @@ def rule(e: Evidence) -> Says:
 shape that we timed, and beyond that mostly not. At a few shapes with more queries it still fused. There, rotating first
 with the same attention was never faster.""")
 def choice(e: Evidence) -> Says:
-    fused = {FULL, RAW, "rope_chunk", "rope_wide_decode"}
     alike = dict(compared(e, bool))
     few, many = ([problem for problem in {**alike, **beside_op(e)} if (problem.seq_q > FEW_QUERIES) is long]
                  for long in (False, True))  # fmt: skip
-    kept = [problem for problem in many if served(e, problem) in fused]
+    kept = [problem for problem in many if served(e, problem) in FUSED]
     return numbers(few=FEW_QUERIES), checks(
-        {served(e, problem) for problem in few} <= fused, 2 * len(kept) < len(many),
+        {served(e, problem) for problem in few} <= FUSED, 2 * len(kept) < len(many),
         all(FULL in alike[problem] for problem in kept),
     )  # fmt: skip
 

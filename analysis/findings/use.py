@@ -1,16 +1,20 @@
 """Use it: how fast the op is, what a call costs, and what it promises."""
 
+import itertools
 import statistics
 
 from kernels import Problem
+from kernels.op.warm import Call
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..evidence.current import Row, complete_runs
 from ..models.rivals import V8, served
+from ..models.waves import CARDS
 from ..record.files import problem_of
 from ..record.runs import read
 from ..studies import MAIN
 from . import Says, checks, exact, faster, finding, numbers, times
+from .fuse import FEW_QUERIES, FUSED
 from .v8 import LOG_SEPARATE
 
 PORTABLE = "rope_v8_portable"
@@ -22,6 +26,15 @@ kernels.""")
 def portable(e: Evidence) -> Says:
     slow, gain = (e.speedup(*pair, study="beyond", problem=MAIN) for pair in ((V8, PORTABLE), (PORTABLE, LOG_SEPARATE)))
     return numbers(slow=times(slow), gain=times(gain)), checks(faster(slow), faster(gain))
+
+
+@finding("use-elsewhere", """On cards other than Hopper's a float32 call is always fused: `rope_prompt32`, which rotates
+first, needs Hopper's `wgmma`. Whether fusing pays there beyond {few} queries a head, nobody has timed.""")
+def elsewhere(e: Evidence) -> Says:
+    targets = {card.target for card in CARDS} - {"sm_90"}
+    sizes = itertools.product((8, 32), (1, 8, 32, 512, 4096), (4096, 8192), (64, 512, 2048))
+    calls = [Call(Problem("rope", 1, 32, kv_heads, q, k, hdim, 64)) for kv_heads, q, k, hdim in sizes]
+    return numbers(few=FEW_QUERIES), checks({call.served(each)[0] for call in calls for each in targets} <= FUSED)
 
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:
