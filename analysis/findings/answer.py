@@ -130,8 +130,8 @@ def what_stands(e: Evidence) -> Says:
     return exact("verdicts", claims=len(own), right=len(right), partly=partly), checks(right == {*STANDS})
 
 
-@finding("answer-future", """The second, tables of sines in FP8, gains nothing: on V8's core they are never clearly
-faster than tables in float32. The third, ALiBi, adds {alibi:slower} at most to that core.""")
+@finding("answer-future", """The second, tables of sines in FP8 (INT8 we did not build), gains nothing: on V8's core
+they are never clearly faster than tables in float32. The third, ALiBi, adds {alibi:slower} at most to that core.""")
 def future(e: Evidence) -> Says:
     def taken(version: str, family: str, table: str = "computed") -> dict[tuple[int, int, int], Estimate]:
         asked = [p for p in e.study("embeddings").problems(family) if p.table == table]

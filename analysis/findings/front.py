@@ -73,7 +73,7 @@ def verdicts(e: Evidence) -> Says:
 
 
 @finding("front-you", """**[For you?](practice.html)** Fuse when you decode from raw (unrotated) keys, and in float32
-with up to {few} queries a head. With {least} to {few} it lost at {lost} of {all} shapes, and with more it mostly gains
+with up to {few} queries a head. Decode aside, it lost at {lost} of {all} such shapes. With more queries it mostly gains
 nothing. Of prompts in half precision no fused kernel was timed.""")
 def you(e: Evidence) -> Says:
     return rule(e)

@@ -100,7 +100,7 @@ def step(e: Evidence) -> Says:
     return numbers(separate=times(separate), v7=v7), checks(faster(separate), separate > v7, fits)
 
 
-@finding("wave-blocks", """We let an SM hold five blocks at most, and changed nothing else. V7 then takes
+@finding("wave-blocks", """With five blocks an SM, and nothing else changed, V7 takes
 {five:slower} longer than separate kernels. With six it is {six:.1} as fast as they are.""")
 def blocks(e: Evidence) -> Says:
     five, six = (e.speedup(V7, SEPARATE, "slices_blocks", f"{ALONE}/{most}", problem=MAIN) for most in (5, 6))
