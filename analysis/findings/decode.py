@@ -30,8 +30,8 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
 
 
 @finding("decode-hybrid", """Rotating one query costs next to nothing, so what a hybrid saves is a launch. It is up to
-{most:faster} faster than separate kernels with the same attention. With many heads and keys the two are level. So on an
-{card} the guess is [right in direction](claims.html#C-31).""")
+{most:faster} faster than separate kernels with the same attention. With many heads and keys the two are level. So here
+the guess is [right in direction](claims.html#C-31).""")
 def hybrid(e: Evidence) -> Says:
     gain, said = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=DECODING), published.load()
     timed = said[(said["family"] == "rope") & (said["quantity"] == "time_ms")]

@@ -103,8 +103,8 @@ def fastest_other(e: Evidence, problem: Problem, study: str, timer: str = WARM) 
 
 
 @finding("fuse-rule", """Yes, where a head has few queries: when you decode from raw (unrotated) keys, and in float32 up
-to {few} queries. Of {all} such shapes with {least} queries or more it lost at {lost}. With more than {few} it mostly
-gains nothing.""")
+to {few} queries. Of {all} such shapes with {least} queries or more fusing lost at {lost}. With more than {few} it
+mostly gains nothing.""")
 def rule(e: Evidence) -> Says:
     few, many = outcomes(e, few_queries), outcomes(e, many_queries)
     read = (e.study(name).source("timings") for name in MAPPED)

@@ -41,7 +41,7 @@ def rung(e: Evidence, name: str) -> tuple[Estimates, Estimates, Any]:
 
 
 @finding("v8-portable", """With {queries} queries a tile, and all threads of a block at work on every key, the call
-takes {us:.0}. It runs on any GPU, and needs no tensor cores.""")
+takes {us:.0}. It runs on any GPU.""")
 def portable(e: Evidence) -> Says:
     us, gain, shape = rung(e, "rope_v8_portable")
     return numbers(us=us, **exact("plans", queries=shape.queries)), checks(faster(gain))
