@@ -91,11 +91,14 @@ def change(before: str, after: str) -> None:
 
 
 def _on_a_phone(line: str, columns: int = 50) -> str:
-    """A line of source, broken before a plus sign where it is longer than a phone shows."""
-    head, plus, tail = line[: columns - 2].rpartition(" + ")
-    if len(line) <= columns or not plus:
+    """A line of source; longer than a phone shows, it is broken before a plus sign, or else behind an equals sign."""
+    signs = (i for i in range(columns - 2) if line.startswith(" + ", i))
+    outside = [i for i in signs if line.count("[", 0, i) == line.count("]", 0, i)]
+    at = outside[-1] if outside else line.find(" = ") + 2
+    indent = len(line) - len(line.lstrip()) + 4
+    if len(line) <= columns or at < indent or len(line) - at + indent > columns:
         return line
-    return f"{head} \\\n{' ' * (len(line) - len(line.lstrip()) + 4)}+ {tail}{line[columns - 2 :]}"
+    return f"{line[:at]} \\\n{' ' * indent}{line[at + 1 :]}"
 
 
 def advice(arguments: str) -> None:

@@ -32,10 +32,10 @@ def fusing(e: Evidence) -> Plot:
     """Speedups over separate kernels: published, on their SMs by the same clock, and on the whole card."""
     return _speedups(
         e, "front", 3.0, False,
-        f"Head dim {MAIN.hdim}: published for the {published.card('rope')}, measured on the {e.card}, on a slice with "
-        f"as many SMs ({SLICE}) and whole. The two measured bars differ in SMs and in clock. A row has one baseline; "
-        f"V8's is its own attention, with RoPE in front. V7 and V8 rotate {MAIN.rotary_dim} dims, V1 all. A float4 is "
-        "four floats, loaded at once. In the text: the GPU alone, the whole card where nothing else is said.",
+        f"Head dim {MAIN.hdim}. White: published for the {published.card('rope')}. Light blue: on {SLICE} SMs of the "
+        f"{e.card}, as many as theirs, by their clock. Dark blue: on all of it, by the GPU alone, as in the text where "
+        "nothing else is said. V8 is compared with its own attention and RoPE in front. V7 and V8 rotate "
+        f"{MAIN.rotary_dim} dims, V1 all. A float4 is four floats, loaded at once.",
         "V7 wins on their SMs, as published, and loses on the whole card",
     )  # fmt: skip
 

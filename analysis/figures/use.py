@@ -15,6 +15,7 @@ from ..tables.table import missing
 from .style import FUSED, LIBRARY, Plot, canvas
 
 SINGLE, SHORT = "float32", "half precision"
+COMPARED = {SINGLE: "V8 beside the same attention, RoPE in front", SHORT: "our decode beside the fastest library"}
 QUERIES = {"1": 1, "2–8": 8, "9–32": 32, "33–128": 128, "129–512": 512, "more": math.inf}  # cells, and their ends
 DIMS = {"to 96": 96, "128": 128, "to 256": 256, "to 1024": 1024, "more": math.inf}
 LOOKS: dict[str, dict[str, Any]] = {
@@ -45,9 +46,9 @@ def fuse_map(e: Evidence) -> Plot | str:
     )
     title = "Few queries a head: fuse. Many: little gained"
     with canvas(title, 2, 1, height=4.6, sharex=True, height_ratios=(5, 3)) as (figure, axes):
-        for axis, dtype, words in zip(axes, (SINGLE, SHORT), ("", " (decode on raw keys, and prompts)")):
+        for axis, dtype, words in zip(axes, COMPARED, COMPARED.values()):
             _draw(axis, frame[frame["dtype"] == dtype])
-            axis.set_title(dtype + words, loc="left", fontsize=9)
+            axis.set_title(f"{dtype}: {words}", loc="left", fontsize=9)
             axis.set_ylabel("head dim")
         axes[0].axvspan(-0.5, 1.5, color="0.94", zorder=0)
         axes[0].text(0.01, 0.98, "calls run kernels for decode", va="top", fontsize=7.5, transform=axes[0].transAxes)
@@ -60,12 +61,10 @@ def fuse_map(e: Evidence) -> Plot | str:
     return Plot(
         "fuse-map",
         figure,
-        f"A mark is a shape that was timed on the {e.card}. Float32: V8 against a hybrid and separate kernels of the "
-        "same attention; a tie is within 3 %, or its interval reaches 1. Half precision, if you keep raw keys: our "
-        "decode against the fastest other library, keys in memory, and not against the same attention; of prompts no "
-        "fused kernel was timed.",
+        f"A mark is a shape that was timed on the {e.card}. A tie is within 3 %, or its interval reaches 1. In half "
+        "precision decode reads raw keys from memory, and of prompts no fused kernel was timed.",
         "Marks in cells of queries and head dims, in two panels. With up to 128 queries nearly all say fuse, with "
-        "more they say tie or rotate first; in half precision decode says fuse.",
+        "more they say tie or rotate first; in half precision decode says fuse, and prompts were not timed fused.",
         frame,
         measured(e, *MAPPED, STUDY, "half_prompts"),
     )

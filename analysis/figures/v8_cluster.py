@@ -16,7 +16,7 @@ from ..findings.v8 import RUNGS
 from ..models.rivals import HYBRID, SEPARATE, V8
 from ..studies import MAIN
 from ..tables.table import missing
-from .style import FUSED, SPARE, Plot, canvas, legend, time_bars
+from .style import FUSED, LIBRARY, Plot, canvas, legend, time_bars
 
 SHOWN = 4  # slices that are drawn of a head dim
 BLOCKS = ("#123f63", "#1f6ba8", "#5fa2d3", "#a9cfea")  # a shade a block
@@ -98,7 +98,7 @@ def v8_ladder(e: Evidence) -> Plot | str:
     frame = pd.DataFrame(rows, columns=["step", "version", "us", "low", "high"])
     with canvas("Three steps, and then RoPE fused or not", height=2.9) as (figure, (axis,)):
         fused = frame["version"].str.startswith(V8)
-        time_bars(axis, frame["step"], frame["us"], [FUSED if each else SPARE for each in fused])
+        time_bars(axis, frame["step"], frame["us"], [FUSED if each else LIBRARY for each in fused])
     return Plot(
         "v8-ladder",
         figure,
@@ -139,7 +139,7 @@ def v8_tokens(e: Evidence) -> Plot | str:
         figure,
         "A dot is a shape: as many queries as keys, each head with its own K, head dims from 64 to 4096. All with V8's "
         "attention, on the GPU alone. Above the line fusing wins.",
-        "Dots of V8's speedup by tokens. Up to 64 tokens all lie above 1, from 256 on they scatter around it.",
+        "Dots of V8's speedup by tokens. Up to 128 tokens all lie above 1, from 256 on they scatter around it.",
         frame,
         measured(e, "map"),
     )

@@ -100,7 +100,7 @@ def bound_loaded(e: Evidence) -> Says:
     )
 
 
-@finding("answer-tflops", """But it does not follow from the times in the same rows: it is {small:.0} too high at the
+@finding("answer-tflops", """But it does not follow from the times in the same rows. It is {small:.0} too high at the
 two smaller head dims, and {large:.0} at the two larger.""")
 def tflops(e: Evidence) -> Says:
     given = e.size("attention_online", "flops", hdim=DIMS) / stated(DIMS, "N301", "N303", "N305", "N307") / 1e9
@@ -117,9 +117,9 @@ STANDS = {  # the claims of the write-up that are right, in words
 }  # fmt: skip
 
 
-@finding("answer-stands", """The write-up makes {claims} of them, and {right} are right: """
+@finding("answer-stands", """Of the {claims} claims of the write-up itself {right} are right: """
          + "; ".join(f"[{words}](claims.html#{id})" for id, words in STANDS.items())
-         + ". Of the others, {partly} hold in direction or in part.")
+         + ". Another {partly} hold in direction or in part.")
 def what_stands(e: Evidence) -> Says:
     if not e.study(SLICES):
         raise NotMeasured(f"nothing is judged on their SMs: `make measure STUDY={SLICES}`")
@@ -130,9 +130,8 @@ def what_stands(e: Evidence) -> Says:
     return exact("verdicts", claims=len(own), right=len(right), partly=partly), checks(right == {*STANDS})
 
 
-@finding("answer-future", """The write-up's future work names three things. Decode has a chapter. Tables of sines in FP8
-gain nothing: read in float8 they are never clearly faster than in float32, on V8's core (INT8 we did not build). ALiBi,
-fused into that core, adds {alibi:slower} at most.""")
+@finding("answer-future", """The second, tables of sines in FP8 (INT8 we did not build), gains nothing: on V8's core
+they are never clearly faster than tables in float32. The third, ALiBi, adds {alibi:slower} at most to that core.""")
 def future(e: Evidence) -> Says:
     def taken(version: str, family: str, table: str = "computed") -> dict[tuple[int, int, int], Estimate]:
         asked = [p for p in e.study("embeddings").problems(family) if p.table == table]

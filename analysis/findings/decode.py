@@ -30,8 +30,8 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
 
 
 @finding("decode-hybrid", """Rotating one query costs next to nothing, so what a hybrid saves is a launch. It is up to
-{most:faster} faster than separate kernels with the same attention. With many heads and keys the two are level. So on an
-{card} the guess is [right in direction](claims.html#C-31).""")
+{most:faster} faster than separate kernels with the same attention. With many heads and keys the two are level. So here
+the guess is [right in direction](claims.html#C-31).""")
 def hybrid(e: Evidence) -> Says:
     gain, said = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=DECODING), published.load()
     timed = said[(said["family"] == "rope") & (said["quantity"] == "time_ms")]
@@ -62,8 +62,8 @@ def rivals(e: Evidence) -> Says:
 
 
 @finding("decode-flashinfer", """FlashInfer, a library for serving models, can rotate raw keys as it reads them. Here,
-where four heads share their keys, raw ones take it {cost:.1} as long as rotated ones, and where none does, {own:faster}
-longer. With {keys:,} raw keys in float16 our step is {raw:.1} as fast as FlashInfer's.""")
+where four heads share their keys, raw ones take it {cost:.1} as long as rotated ones, and where each has its own,
+{own:faster} longer. With {keys:,} raw keys in float16 our step is {raw:.1} as fast as FlashInfer's.""")
 def flashinfer(e: Evidence) -> Says:
     raw, plain = rival(e, "float16", FLASHINFER[0], True), rival(e, "float16", FLASHINFER[1], False)
     cost, alone = raw.at(MANY) / plain.at(MANY), step("float16", FEWER, kv_heads=32)

@@ -15,6 +15,7 @@ from .decode import COLD, MANY, RAW, STUDY, step
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt
 MAPPED = ("map", "heldout")  # studies of full fusion, the hybrid and separate kernels of one core
 FEW_QUERIES = 128  # of a head: few tiles of them rotate the same keys
+FUSED = {FULL, RAW, "rope_chunk", "rope_wide_decode"}  # kernels of the op that rotate Q and K themselves
 FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
 PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
 
@@ -102,7 +103,8 @@ def fastest_other(e: Evidence, problem: Problem, study: str, timer: str = WARM) 
 
 
 @finding("fuse-rule", """Yes, where a head has few queries: when you decode from raw (unrotated) keys, and in float32 up
-to {few} queries. With {least} to {few} it lost at {lost} of {all} shapes. With more, fusing mostly gains nothing.""")
+to {few} queries. Of {all} such shapes with {least} queries or more fusing lost at {lost}. With more than {few} it
+mostly gains nothing.""")
 def rule(e: Evidence) -> Says:
     few, many = outcomes(e, few_queries), outcomes(e, many_queries)
     read = (e.study(name).source("timings") for name in MAPPED)
@@ -116,20 +118,18 @@ def rule(e: Evidence) -> Says:
 shape that we timed, and beyond that mostly not. At a few shapes with more queries it still fused. There, rotating first
 with the same attention was never faster.""")
 def choice(e: Evidence) -> Says:
-    fused = {FULL, RAW, "rope_chunk", "rope_wide_decode"}
     alike = dict(compared(e, bool))
     few, many = ([problem for problem in {**alike, **beside_op(e)} if (problem.seq_q > FEW_QUERIES) is long]
                  for long in (False, True))  # fmt: skip
-    kept = [problem for problem in many if served(e, problem) in fused]
+    kept = [problem for problem in many if served(e, problem) in FUSED]
     return numbers(few=FEW_QUERIES), checks(
-        {served(e, problem) for problem in few} <= fused, 2 * len(kept) < len(many),
+        {served(e, problem) for problem in few} <= FUSED, 2 * len(kept) < len(many),
         all(FULL in alike[problem] for problem in kept),
     )  # fmt: skip
 
 
-@finding("fuse-marks", """Up to {most} queries a call runs `rope_decode` or `rope_wide_decode`, and the marks of float32
-are V8's. V8 lost to rotating first at {lost} of those shapes, all of one query. That says nothing about the kernels
-that run.""")
+@finding("fuse-marks", """In the shaded cells the marks are V8's, but a call with up to {most} queries runs
+`rope_decode` or `rope_wide_decode`. So V8's {lost} losses there, all with one query, do not tell how these do.""")
 def marks(e: Evidence) -> Says:
     alike = compared(e, decodes)
     lost = [problem for problem, fastest in alike if FULL not in fastest]
@@ -200,7 +200,7 @@ def half(e: Evidence) -> Says:
 
 
 @finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. At each of the {shapes} shapes
-that both were timed at, V8 is at least {naive:.2} as fast as the authors' last full fusion, which rotates K again for
+where both were timed, V8 is at least {naive:.2} as fast as the authors' last full fusion, which rotates K again for
 every query.""")
 def how(e: Evidence) -> Says:
     naive, *whether = (

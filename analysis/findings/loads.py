@@ -64,15 +64,18 @@ def clock(e: Evidence) -> Says:
 
 
 @finding("loads-sectors", """So with float4 a kernel asks for {keys} of the sectors of Q and K. Those of V are the same,
-so in all it asks for {all}.""")
+so in all it asks for {all}. [Wavefronts](../glossary.html#term-wavefront) of shared memory are as many as before.""")
 def sectors(e: Evidence) -> Says:
     def asked(what: str = "") -> Estimates:
         vector, scalar = (e.count(name, f"global.read.sectors{what}", hdim=DIMS) for name in (PLAIN, SCALAR_PLAIN))
         return (vector / scalar).measured_in("%")
 
     of_k, of_v, total = asked(".k"), asked(".v"), asked()
+    fast, slow = (e.count(name, "shared.wavefronts", hdim=DIMS) for name in (PLAIN, SCALAR_PLAIN))
+    waves = fast / slow
     return numbers(keys=of_k.at(HDIM), all=total.at(HDIM)), checks(
-        of_k > 0.2499, of_k < 0.2501, of_v > 0.9999, of_v < 1.0001, total < 0.5, total > of_k
+        of_k > 0.2499, of_k < 0.2501, of_v > 0.9999, of_v < 1.0001, total < 0.5, total > of_k, waves > 0.9999,
+        waves < 1.0001
     )
 
 

@@ -1,28 +1,22 @@
 """Use it: how fast the op is, what a call costs, and what it promises."""
 
+import itertools
 import statistics
 
 from kernels import Problem
+from kernels.op.warm import Call
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..models.rivals import V8, served
+from ..models.waves import CARDS
 from ..record.files import Row, problem_of
 from ..record.runs import read
 from ..studies import MAIN
 from . import Says, checks, exact, faster, finding, numbers, times
-from .fuse import beside, float32_over_others
+from .fuse import FEW_QUERIES, FUSED
 from .v8 import LOG_SEPARATE
 
 PORTABLE = "rope_v8_portable"
-
-
-@finding("use-speed", """Beside PyTorch and Triton we timed {all} shapes in float32, those of [Does our call
-win?](practice.html#does-our-call-win). `rope_attention` is slower on [{lost} of them](compare.html#beside-pytorch).""")
-def speed(e: Evidence) -> Says:
-    gains = float32_over_others(e)
-    won, tied, lost = beside(gains)
-    shown = {"all": won + tied + lost, "lost": lost}
-    return numbers(**{name: Estimate.count(n, gains.values()) for name, n in shown.items()}), checks(20 * lost < won)
 
 
 @finding("use-portable", """A card without clusters, such as an RTX 4090 or an A100, runs V8's portable core. On the
@@ -31,6 +25,15 @@ kernels.""")
 def portable(e: Evidence) -> Says:
     slow, gain = (e.speedup(*pair, study="beyond", problem=MAIN) for pair in ((V8, PORTABLE), (PORTABLE, LOG_SEPARATE)))
     return numbers(slow=times(slow), gain=times(gain)), checks(faster(slow), faster(gain))
+
+
+@finding("use-elsewhere", """On cards other than Hopper's a float32 call is always fused: `rope_prompt32`, which rotates
+first, needs Hopper's `wgmma`. Whether fusing pays there beyond {few} queries a head, nobody has timed.""")
+def elsewhere(e: Evidence) -> Says:
+    targets = {card.target for card in CARDS} - {"sm_90"}
+    sizes = itertools.product((8, 32), (1, 8, 32, 512, 4096), (4096, 8192), (64, 512, 2048))
+    calls = [Call(Problem("rope", 1, 32, kv_heads, q, k, hdim, 64)) for kv_heads, q, k, hdim in sizes]
+    return numbers(few=FEW_QUERIES), checks({call.served(each)[0] for call in calls for each in targets} <= FUSED)
 
 
 def op_rows(e: Evidence, study: str, table: str = "op") -> list[Row]:

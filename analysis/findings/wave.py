@@ -37,7 +37,7 @@ def shapes(e: Evidence) -> Says:
 
 
 @finding("wave-full", """With 128 heads, which fill any card, V7 is level at the smallest head dim, and takes
-{most:slower} longer at the largest.""")
+{most:slower} longer at the largest. An H200 [differs](compare.html#findings) there.""")
 def full(e: Evidence) -> Says:
     gain = e.speedup(V7, over=SEPARATE, study="filled", hdim=SMALL)
     return numbers(most=gain.at(HDIM)), checks(of_values(ties(gain.at(128))), slower(gain.at(512, HDIM)))
@@ -100,7 +100,7 @@ def step(e: Evidence) -> Says:
     return numbers(separate=times(separate), v7=v7), checks(faster(separate), separate > v7, fits)
 
 
-@finding("wave-blocks", """We let an SM hold five blocks at most, and changed nothing else. V7 then takes
+@finding("wave-blocks", """With five blocks an SM, and nothing else changed, V7 takes
 {five:slower} longer than separate kernels. With six it is {six:.1} as fast as they are.""")
 def blocks(e: Evidence) -> Says:
     five, six = (e.speedup(V7, SEPARATE, "slices_blocks", f"{ALONE}/{most}", problem=MAIN) for most in (5, 6))

@@ -22,7 +22,7 @@ MANY = MOST_QUERIES + 1
 ANY = "any"
 
 
-fastest_prompt = functools.lru_cache(maxsize=1)(prompt_call)  # two rows ask for it, one after the other
+fastest_prompt = functools.lru_cache(maxsize=1)(prompt_call)  # three rows ask for it, one after the other
 
 
 def decode(request: Request) -> Call:
@@ -69,7 +69,7 @@ def prompt_persistent(request: Request) -> Call:
     keys and 128 dims in bfloat16, causal, a block a tile took 1.12 times as long on an H200. A tile is of one head, so
     that 64 queries of each of 32 heads are 32 tiles, half filled; where heads share tiles they are 16.
     """
-    call = prompt_call(request)
+    call = fastest_prompt(request)
     if not isinstance(call, Persistent):
         template = "blocks of a tile each are as fast for {needed:,} queries"
         raise Unsupported("seq_q", request.problem.seq_q, "more queries", template)

@@ -9,7 +9,7 @@ from typing import Any
 from ...constants import require
 from ...limits import capability, limits_of
 from ...tensor_map import TensorMap
-from ...version import Buffer, Launch, Plan, Problem, Unsupported
+from ...version import Buffer, Kernel, Launch, Plan, Problem, Unsupported
 from ..call import NAMES, Call, Request, flash_plan, strides_of
 from ..combine import launch_combine, shapes
 from ..decode.plan import MOST_QUERIES, OVERLAP_SINCE, require_half
@@ -114,17 +114,16 @@ class Prompt(Call):
             us += LAUNCH + ROTATED * self.of.shared_heads * p.seq_k * p.hdim * shape.element.size / 1e6
         return us + (splits > 1) * (LAUNCH + COMBINED * splits * math.prod(p.q_shape) * 4 / 1e6)
 
-    def attention(self, grid: tuple[int, int, int], taken: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Kernel, grid, block and arguments of the launch behind."""
+    def attention(self, taken: tuple[Any, ...]) -> tuple[Kernel, int, tuple[Any, ...]]:
+        """The kernel that attends, the threads of its blocks, and its arguments."""
         if isinstance(self.shape, PromptShape):
-            return prompt_kernel(self.shape), grid, (self.shape.threads,), taken
-        return wgmma_kernel(self.shape), grid, (THREADS,), (*taken, "k_map", "v_map")
+            return prompt_kernel(self.shape), self.shape.threads, taken
+        return wgmma_kernel(self.shape), THREADS, (*taken, "k_map", "v_map")
 
     def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
         """The launch that rotates keys comes first, where there is one."""
-        grid, layout = self.grid(seq_k), self.shape.layout
-        taken = self.rotated(args, "k_rotated", seq_k) if self.in_front else args
-        made = Launch(*self.attention(grid, taken), layout)
+        attend, threads, taken = self.attention(self.rotated(args, "k_rotated", seq_k) if self.in_front else args)
+        made = Launch(attend, self.grid(seq_k), (threads,), taken, self.shape.layout)
         if not self.in_front:
             return (made,)
         kernel, rows = rotate_kernel(self.shape)
@@ -186,9 +185,8 @@ class Persistent(Prompt):
         """That of a block a tile, which is longer."""
         return on_wgmma(self.of).us
 
-    def attention(self, grid: tuple[int, int, int], taken: tuple[Any, ...]) -> tuple[Any, ...]:
-        args = *taken, "k_map", "v_map", self.of.problem.batch
-        return persistent_kernel(self.shape), grid, (THREADS,), args
+    def attention(self, taken: tuple[Any, ...]) -> tuple[Kernel, int, tuple[Any, ...]]:
+        return persistent_kernel(self.shape), THREADS, (*taken, "k_map", "v_map", self.of.problem.batch)
 
 
 @dataclass(frozen=True)
