@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from ops_reference import allowed_of, expected, expected_of, random_call
+from ops_reference import allowed_of, expected, expected_of, normal, random_call
 
 import kernels
 from kernels import Unsupported, alibi_attention, attention, rope_attention
@@ -14,10 +14,6 @@ from kernels.examples.block import Cache, Config, Decoder, fused, plain
 from kernels.op import library
 
 pytestmark = pytest.mark.filterwarnings("ignore:kernels computes this attention in PyTorch")
-
-
-def normal(*shape: int, seed: int = 0, **options) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), **options)
 
 
 def small(dtype: torch.dtype = torch.float32, seq_q: int = 3, seq_k: int = 5, hdim: int = 8) -> list[torch.Tensor]:

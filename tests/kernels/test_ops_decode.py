@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from made_up_driver import DecodeCard, in_place
-from ops_reference import allowed_of, expected_of, right_calls
+from ops_reference import allowed_of, expected_of, normal, right_calls
 
 from kernels import rope_attention
 
@@ -16,10 +16,6 @@ from kernels import rope_attention
 def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[DecodeCard]:
     with in_place(DecodeCard(), monkeypatch) as made:
         yield made
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
