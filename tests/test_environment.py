@@ -120,10 +120,6 @@ def test_make_refuses_what_it_would_ignore(make: Callable[..., Any], arguments: 
     assert done.returncode and says in done.stderr and not done.stdout
 
 
-def test_make_passes_over_names_in_the_environment(make: Callable[..., Any]) -> None:
-    assert REFERENCE in make("book", gpu="nvidia-h200", source="live", Gpu="x").stdout
-
-
 @pytest.mark.parametrize(
     ("asked", "steps"),
     [

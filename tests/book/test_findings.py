@@ -13,7 +13,7 @@ from analysis import findings
 from analysis.book import numbers as numbers_csv
 from analysis.book.build import NOTEBOOKS
 from analysis.book.notebook import badge, paragraph
-from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured, Study
+from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured
 from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, checks, faster, numbers, validation
 from analysis.models import rivals, waves
 from analysis.record import published
@@ -21,8 +21,6 @@ from analysis.record.files import DATA, REFERENCE, DataError, problem_columns, p
 from analysis.record.problems import name_of
 from analysis.record.runs import read
 from analysis.studies import study
-
-SWAPPED, HDIM, ROTARY = ("rope_v7", "rope_v6b"), 512, 128
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +38,6 @@ def with_times(e: Evidence, name: str, change: Callable[[pd.DataFrame], pd.DataF
         setattr(found, part, frame)
     record._studies = {**record._studies, (name, None): found}
     return replace(e, record=record)
-
-
-def swapped(timings: pd.DataFrame) -> pd.DataFrame:
-    """With the times of the two versions exchanged at one problem."""
-    here = timings["problem"].map(lambda p: (p.hdim, p.rotary_dim) == (HDIM, ROTARY))
-    other = dict(zip(SWAPPED, SWAPPED[::-1]))
-    timings.loc[here, "version"] = timings.loc[here, "version"].map(lambda name: other.get(name, name))
-    return timings
 
 
 def test_every_finding_holds_on_its_card_with_its_intervals() -> None:
@@ -77,23 +67,6 @@ def test_each_number_of_a_finding_leads_to_its_rows(capsys: pytest.CaptureFixtur
     assert f"{row['run']}/timings.csv.gz" in said and "def test(" in said and interval in said
     with pytest.raises(DataError, match="no finding 'nobody'"):
         numbers_csv.main(["nobody"])
-
-
-def test_two_swapped_times_change_what_asks_for_them_alone(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
-    after, touched, medians = with_times(e, "log", swapped), [False], Study.medians
-
-    def noting(self: Study, version: str, problem: Any, timer: str) -> Any:
-        touched[0] |= self.name == "log" and version in SWAPPED and (problem.hdim, problem.rotary_dim) == (HDIM, ROTARY)
-        return medians(self, version, problem, timer)
-
-    monkeypatch.setattr(Study, "medians", noting)
-    asking, changed = set(), set()
-    for each in findings.load().values():
-        before, touched[0] = each.home, False
-        changed |= {each.id} if each.on(after) != before else set()
-        asking |= {each.id} if touched[0] else set()
-    assert {"rope-v6b"} <= changed <= asking
-    assert len(asking) < len(findings.load()) / 3
 
 
 EITHER_WAY = {  # a tie, or the fastest of several, which is another one then

@@ -34,6 +34,12 @@ def test_a_model_has_few_kernels(monkeypatch: pytest.MonkeyPatch, dtype: torch.d
     assert 2 < warm_up(**LLAMA, dtype=dtype, seq_q=PROMPTS, target="sm_90") <= most
 
 
+@pytest.mark.parametrize(("heads", "kv_heads", "hdim"), [(12, 12, 64), (8, 1, 256), (16, 16, 1024), (4, 4, 2048)])
+def test_prompts_of_any_model_have_few_kernels(monkeypatch: pytest.MonkeyPatch, heads: int, kv_heads: int, hdim: int):
+    monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: True)
+    assert 0 < warm_up(heads, kv_heads, hdim, torch.float32, causal=True, seq_q=PROMPTS[::9], batch=(1, 8), target="sm_90") <= 24
+
+
 @pytest.mark.parametrize(
     ("op", "dtype", "given"),
     [
