@@ -72,7 +72,7 @@ def test_every_module_of_kernels_is_installed_as_fused_pe_and_nothing_else(insta
     assert {path.relative_to(installed / "fused_pe") for path in installed.rglob("*.py")} == modules
 
 
-def test_the_installed_package_tells_type_checkers_that_it_is_typed(installed: Path) -> None:
+def test_installed_package_tells_type_checkers_that_it_is_typed(installed: Path) -> None:
     assert (installed / "fused_pe" / "py.typed").exists()
 
 
@@ -83,7 +83,7 @@ def said_in_the_root(program: str, **environment: str) -> str:
     return (done.stdout + done.stderr).splitlines()[-1]
 
 
-def test_a_library_that_takes_the_folder_for_its_package_is_told_whose_it_is(tmp_path: Path) -> None:
+def test_folder_imported_in_place_of_another_package_names_itself(tmp_path: Path) -> None:
     """`import transformers` in the root asks for Hugging Face's `kernels`."""
     remedy = f"this is {KERNELS}; if another package called kernels is meant, run Python in another folder, or with -P"
     without = "import sys; sys.modules['numba'] = None; import kernels"
@@ -97,7 +97,7 @@ def test_a_library_that_takes_the_folder_for_its_package_is_told_whose_it_is(tmp
     assert said_in_the_root(ours, PYTHONPATH=str(tmp_path)) == "False"
 
 
-def test_the_installed_package_is_the_repository_s_under_another_name(installed: Path, used: dict[str, Any]) -> None:
+def test_installed_package_is_the_repository_s_under_another_name(installed: Path, used: dict[str, Any]) -> None:
     """Same versions, same hashes, same keys of the compile cache: what is recorded of one is of the other."""
     assert Path(used["file"]).is_relative_to(installed) and not used["kernels"]
     assert used["versions"] == list(VERSIONS)
@@ -108,7 +108,7 @@ def test_the_installed_package_is_the_repository_s_under_another_name(installed:
     assert {"pandas", "matplotlib", "IPython", "triton", "kernels", "analysis"}.isdisjoint(used["loaded"])
 
 
-def test_the_installed_op_computes_what_the_repository_s_does_and_goes_by_its_own_name(used: dict[str, Any]) -> None:
+def test_installed_op_computes_what_the_repository_s_does_and_goes_by_its_own_name(used: dict[str, Any]) -> None:
     q, k, v = (torch.linspace(0, 1, heads * 24).sin().view(1, heads, 3, 8) for heads in (4, 2, 2))
     with warnings.catch_warnings(action="ignore"):
         out = rope_attention(q, k, v, interleaved=False, causal=True)

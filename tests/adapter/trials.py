@@ -161,7 +161,7 @@ def beside_eager(model: Any, call: Callable[[Any], torch.Tensor] = prompt) -> tu
 
 @pytest.mark.parametrize("family", RIGHT)
 @torch.no_grad()
-def test_a_family_is_right(family: str, rows: Callable[..., None]) -> None:
+def test_family_is_right(family: str, rows: Callable[..., None]) -> None:
     kind, fields = RIGHT[family]
     model = make(kind, **fields)
     exact, single = (prompt(each) for each in (copy.deepcopy(model).double(), model))
@@ -190,7 +190,7 @@ def test_every_decoder_that_fuse_names_is_tried() -> None:
 
 
 @pytest.mark.parametrize("family", REFUSED)
-def test_a_family_is_refused(family: str, rows: Callable[..., None]) -> None:
+def test_family_is_refused(family: str, rows: Callable[..., None]) -> None:
     kind, fields, says, why = REFUSED[family]
     rows(family, refused=why)
     with torch.device("meta"):
@@ -265,7 +265,7 @@ RECIPES = {  # family: its arguments, why `fuse` refuses it, and what calls the 
 
 
 @pytest.mark.parametrize("family", RECIPES)
-def test_a_recipe_is_right(family: str, rows: Callable[..., None]) -> None:
+def test_recipe_is_right(family: str, rows: Callable[..., None]) -> None:
     arguments, why, recipe = RECIPES[family]
     generator = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(2, 4, 9, 24, generator=generator).double() for _ in range(3))
@@ -341,13 +341,13 @@ MISTAKES = {  # what is called, and what of it the error names
 
 
 @pytest.mark.parametrize("way", CALLS)
-def test_a_call_is_right(way: str) -> None:
+def test_call_is_right(way: str) -> None:
     error, allowed = beside_eager(make("llama"), CALLS[way])
     assert error <= allowed
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_call_is_refused(mistake: str) -> None:
+def test_call_is_refused(mistake: str) -> None:
     call, says = MISTAKES[mistake]
     with pytest.raises(ValueError, match=re.escape(says)):
         call(fuse(make("llama", attention_dropout=0.1)))
@@ -363,7 +363,7 @@ def test_half_precision_is_as_near_to_float32_as_eager_attention(dtype: torch.dt
     assert distance(prompt(fuse(model).to(dtype)), exact) <= allowed
 
 
-def test_compiled_it_is_right_and_refuses() -> None:
+def test_compiled_model_is_right_and_refuses() -> None:
     model = make("llama", num_hidden_layers=1)
     error, allowed = beside_eager(model, lambda model: prompt(torch.compile(model, backend="eager")))
     assert error <= allowed
@@ -383,7 +383,7 @@ def test_each_model_has_angles_of_its_own() -> None:
 
 
 @torch.no_grad()
-def test_what_shares_a_config_with_a_fused_model_is_refused() -> None:
+def test_model_that_shares_a_config_with_a_fused_one_is_refused() -> None:
     model = make("llama")
     other = LlamaModel(model.config)
     fuse(model)
@@ -392,7 +392,7 @@ def test_what_shares_a_config_with_a_fused_model_is_refused() -> None:
 
 
 @torch.no_grad()
-def test_another_implementation_undoes_it_and_files_know_nothing_of_it(tmp_path: Path) -> None:
+def test_other_implementation_and_saved_files_are_eager(tmp_path: Path) -> None:
     model = make("llama")
     exact = prompt(model)
     fuse(model).save_pretrained(tmp_path)
@@ -403,7 +403,7 @@ def test_another_implementation_undoes_it_and_files_know_nothing_of_it(tmp_path:
 
 
 @torch.no_grad()
-def test_a_cache_of_other_keys_is_refused() -> None:
+def test_cache_of_other_keys_is_refused() -> None:
     model = make("llama")
     before = model(TOKENS[:, :8]).cache
     fuse(model)
@@ -415,7 +415,7 @@ def test_a_cache_of_other_keys_is_refused() -> None:
         model(TOKENS[:, 8:], cache=between)
 
 
-def test_what_is_not_of_transformers_or_not_declared_is_refused() -> None:
+def test_foreign_class_and_undeclared_field_are_refused() -> None:
     with pytest.raises(ValueError, match="a config with is_causal; it takes fields that LlamaConfig declares"):
         fuse(make("llama", is_causal=False))
     model = make("llama")

@@ -149,11 +149,11 @@ class Card:
         (Card("nothing"), 3.0, NOT_MEASURED),
     ],
 )
-def test_a_card_differs_where_no_interval_reaches_what_a_sentence_says(card: Card, high: float, word: str) -> None:
+def test_card_differs_where_no_interval_reaches_what_a_sentence_says(card: Card, high: float, word: str) -> None:
     assert made_up(2.0, 0.9, high).on(card).badge == word  # type: ignore[arg-type]
 
 
-def test_the_reference_needs_the_intervals_and_keeps_its_sentence(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_needs_the_intervals_and_keeps_its_sentence(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     sure, unsure = made_up(2.0, 1.9, 2.1), made_up(2.0, 0.9, 3.0)
     home: Any = Card("home")
     monkeypatch.setattr(findings, "committed", lambda slug: home)
@@ -195,7 +195,7 @@ def test_windows_are_where_the_blocks_of_one_version_no_longer_fit(e: Evidence) 
     assert [waves.places(e, name) for name in at_once] == [5 * 48, 6 * 48]
 
 
-def test_the_command_prints_what_differs_and_fails_for_the_reference_alone(
+def test_findings_command_fails_for_the_reference_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = Finding("wrong", "It is so.", lambda e: (numbers(), Comparison.exact(False)))

@@ -16,7 +16,7 @@ PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 ROPE = ("log", "ablation", "slices", "filled")  # what the chapter shows
 
 
-def test_a_notebook_says_in_one_sentence_that_nothing_can_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_notebook_says_in_one_sentence_that_nothing_can_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
     shell = InteractiveShell(user_ns={"MeasureError": MeasureError})
     shell.run_cell("raise MeasureError('no CUDA GPU is visible')", store_history=False)
     said = capsys.readouterr()

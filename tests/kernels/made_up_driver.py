@@ -37,6 +37,7 @@ CELLS = {"Q": ctypes.c_uint64, "I": ctypes.c_uint32, "i": ctypes.c_int32, "f": c
 GROUPS = (args.Tensors, args.Sizes, args.Rotation, args.Workspace)
 NAMES = [name for group in GROUPS for name in (group._fields if group is not args.Rotation else
          ["turn_batch" if field == "batch" else field for field in group._fields])]  # fmt: skip
+AXES = ("batch", "head", "row")
 THREADS = 12  # offset in a configuration
 PARTS, MAPS = ("scales", "q_parts", "k_parts", "v_parts"), ("q_map", "k_map", "v_map")
 CLUSTER_SIZES = ("kv_heads", "reciprocal", "seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")
@@ -239,7 +240,7 @@ def attend_as(given: dict[str, Any], batch: int, threads: int, **moved: Any) -> 
     raw = np.int16 if dtype != torch.float32 else np.float32
 
     def tensor(name: str) -> torch.Tensor:
-        strides = tuple(given[f"{name}_{axis}"] for axis in ("batch", "head", "row"))
+        strides = tuple(given[f"{name}_{axis}"] for axis in AXES)
         return at(given[name], (batch, *sizes[name], hdim), (*strides, 1), raw).view(dtype)
 
     pairs, places = given["rotary_dim"] // 2, max(seq_k, given["q_offset"] + seq_q)
@@ -328,22 +329,20 @@ class ClusterCard(Driver):
             assert (attended["part"], attended["totals"]) == (given["part"], given["totals"])
             attend_as(attended | {name: given[name] for name in COMBINED[2:6]}, attended["sequences"], 0)
             return
-        embedded = {"k": given.get("k_embedded"), "k_batch": given.get(5), "k_head": given.get(6), "k_row": given.get(7)}
+        embedded = {"k": given.get("k_embedded")} | {f"k_{axis}": given.get(5 + i) for i, axis in enumerate(AXES)}
+        kv_heads, group, seq_q, hdim = given["kv_heads"], grid[1], given["seq_q"], given["hdim"]
         if "v" not in given:
-            heads, rows, hdim = given["kv_heads"], given["seq_k"], given["hdim"]
-            shape = (grid[0] // heads, heads, rows, hdim)
-            moved, k = (at(x["k"], shape, (x["k_batch"], x["k_head"], x["k_row"], 1)) for x in (embedded, given))
+            shape = (grid[0] // kv_heads, kv_heads, given["seq_k"], hdim)
+            moved, k = (at(x["k"], shape, (*(x[f"k_{axis}"] for axis in AXES), 1)) for x in (embedded, given))
             moved.copy_(k)
             return
-        of_row = given["kv_heads"] * grid[1] * given["seq_q"]
-        half_split = "halves" if call.half_split else ""
         given = given | (embedded if "k_embedded" in given else {}) | {
-            "kernel": f"cluster_fma_float32_d{given['hdim']}_{call.of.embedding}_{half_split}", "group": grid[1],
+            "kernel": f"cluster_fma_float32_d{hdim}_{call.of.embedding}{'_halves' * call.half_split}", "group": group,
             "turn_batch": given.get("batch"), "by_length": False, "scale": given["scale"] / np.log(2),
-            "sequences": given["all_rows"] // of_row,
+            "sequences": given["all_rows"] // (kv_heads * group * seq_q),
         }  # fmt: skip
         self.launched.append(given)
-        if "out" in given:
+        if "out" in given:  # else the launch behind it combines parts
             attend_as(given, given["sequences"], 0)
 
 

@@ -85,7 +85,8 @@ def rounding(q, k, v, scale: float | None = None, bias: float = 0.0) -> float:
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape)), dtype=torch.float64).to(dtype)
+    draw = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(*shape, generator=draw, dtype=torch.float64).to(dtype)
 
 
 def layouts(shape: tuple[int, ...], rng: np.random.Generator, **options: Any) -> torch.Tensor:

@@ -122,7 +122,7 @@ OTHERS = [case for case in BARRIERS if case != (QUICK,)]
 
 
 @pytest.mark.parametrize("chosen", [QUICK, *swept(OTHERS, 0, 8, by=lambda case: case[0].family)], ids=named)
-def test_a_missing_barrier_is_caught(chosen: Version) -> None:
+def test_missing_barrier_is_caught(chosen: Version) -> None:
     """Each barrier of the compiled kernels is taken out in turn; two key tiles make them matter."""
     case = case_of(chosen, two_tiles(chosen))
     plan = chosen(case.problem)
@@ -181,5 +181,5 @@ DEEP = [param for cases, count in SWEEPS for param in swept(cases, 0, count, by=
 
 
 @pytest.mark.parametrize(("chosen", "case"), DEEP, ids=named)
-def test_version_does_what_it_declares_on_every_and_on_random_problems(chosen: Version, case: CheckCase) -> None:
+def test_version_does_what_it_declares_on_all_problems(chosen: Version, case: CheckCase) -> None:
     assert not faults(chosen, *case)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_up_driver import ClusterCard, in_place
+from made_up_driver import AXES, ClusterCard, in_place
 from ops_reference import expected_of, normal, right_calls
 from torch.autograd import forward_ad
 
@@ -22,7 +22,6 @@ from kernels.op.fallback import MOST_POSITIONS
 from kernels.runtime import cache, forget
 from kernels.runtime import compile as compiler
 
-AXES = ("batch", "head", "row")
 BEFORE_FROM = 128  # keys from which a launch in front embeds them
 
 
@@ -50,7 +49,7 @@ def test_tensors_are_taken_where_they_lie(card: ClusterCard) -> None:
     assert [given[f"k_{axis}"] for axis in AXES] == [2 * 40 * 64, 40 * 64, 64]
 
 
-def test_writes_into_what_it_reads_or_has_twice_go_through_a_copy(card: ClusterCard) -> None:
+def test_out_that_overlaps_its_inputs_is_written_through_a_copy(card: ClusterCard) -> None:
     packed, k = normal(2, 4, 6, 8), normal(2, 2, 5, 8)
     exact = attention(packed[:, :, :3], k, k)
     apart, across = torch.empty(2, 4, 3, 16)[..., ::2], packed[:, :, 1:4]
@@ -62,7 +61,7 @@ def test_writes_into_what_it_reads_or_has_twice_go_through_a_copy(card: ClusterC
     assert card.launched[-1]["out_batch"] == 4 * 3 * 8
 
 
-def test_a_forward_derivative_is_pytorchs_and_not_lost(card: ClusterCard) -> None:
+def test_forward_derivative_is_pytorchs_and_not_lost(card: ClusterCard) -> None:
     q = normal(1, 2, 3, 8)
     with pytest.warns(UserWarning, match="inside a transform of torch"), forward_ad.dual_level():
         out = attention(forward_ad.make_dual(q, torch.ones_like(q)), q, q)
@@ -75,7 +74,7 @@ def test_a_forward_derivative_is_pytorchs_and_not_lost(card: ClusterCard) -> Non
     [lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2), lambda x: torch.cat((x[..., :1], x), -1)[..., 1:]],
     ids=["columns", "unaligned"],
 )
-def test_a_tensor_that_no_kernel_takes_is_copied_and_said_once(card: ClusterCard, moved) -> None:
+def test_tensor_that_no_kernel_takes_is_copied_and_said_once(card: ClusterCard, moved) -> None:
     q, k, v = normal(2, 4, 3, 8), normal(2, 2, 5, 8), normal(2, 2, 5, 8)
     exact = attention(q, k, v)
     with pytest.warns(UserWarning, match="kernels copies k on each call: its last dim is not") as caught:
@@ -112,7 +111,7 @@ def test_half_of_a_table_of_both_halves_is_taken_where_it_lies(card: ClusterCard
         rope_attention(q, q, q, cos=both[:, 1:5], sin=both[:, 1:5])
 
 
-def test_a_growing_cache_compiles_nothing_and_plans_seldom(card: ClusterCard) -> None:
+def test_growing_cache_compiles_nothing_and_plans_seldom(card: ClusterCard) -> None:
     q, cache = normal(1, 2, 1, 8), normal(1, 2, 3000, 8)
     for seq_k in range(1, 3001, 7):
         rope_attention(q, cache[:, :, :seq_k], cache[:, :, :seq_k])
@@ -127,7 +126,7 @@ def test_positions_beyond_int32_stay_out_of_range(card: ClusterCard) -> None:
     assert out[:, :, 2].isnan().all() and out[:, :, :2].isfinite().all()
 
 
-def test_what_no_kernel_takes_pytorch_computes(card: ClusterCard) -> None:
+def test_call_that_no_kernel_takes_is_computed_by_pytorch(card: ClusterCard) -> None:
     q = normal(1, 2, 3, 6)
     with pytest.warns(UserWarning, match="kernels computes this attention in PyTorch: hdim is 6") as caught:
         first, again = attention(q, q, q), attention(q, q, q)
@@ -142,7 +141,7 @@ def test_what_no_kernel_takes_pytorch_computes(card: ClusterCard) -> None:
         rope_attention(q, q, q, q_offset=MOST_POSITIONS, fallback=False)
 
 
-def test_a_launch_goes_to_the_current_stream_of_the_tensors_device(card: ClusterCard) -> None:
+def test_launch_goes_to_the_current_stream_of_the_tensors_device(card: ClusterCard) -> None:
     q = normal(1, 2, 3, 8)
     for card.stream in (5, 5, 9, 0):
         attention(q, q, q)
@@ -154,7 +153,7 @@ def test_a_launch_goes_to_the_current_stream_of_the_tensors_device(card: Cluster
     assert len(card.loaded) == 2  # a function belongs to a device
 
 
-def test_a_thread_keeps_its_arguments_to_itself(card: ClusterCard) -> None:
+def test_thread_keeps_its_arguments_to_itself(card: ClusterCard) -> None:
     """Another thread may launch between the packing and the launch: the driver is called outside of Python's lock."""
     q, other = normal(1, 2, 3, 8), normal(1, 2, 3, 8) * 3
     exact, driver = attention(q, q, q), card.launch
@@ -199,14 +198,15 @@ def test_calls_in_flight_at_once_have_workspaces_of_their_own(card: ClusterCard)
     assert all(end <= start for (_, end), (start, _) in pairwise(held))
 
 
-def test_says_what_it_compiles(card: ClusterCard, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_compilation_is_announced_once(card: ClusterCard, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: False)
     monkeypatch.setattr(compiler, "build", lambda kernels, target: None)
     q = normal(1, 2, 3, 8)
     attention(q, q, q)
     attention(q, q, q)
-    said = capsys.readouterr().err
-    assert re.fullmatch(r"kernels: compiling attention_\w+ for sm_90, once \(kept in .*\)\n", said) and str(cache.FOLDER) in said
+    where = re.escape(str(cache.FOLDER))
+    said = rf"kernels: compiling attention_\w+ for sm_90, once \(kept in {where}\)\n"
+    assert re.fullmatch(said, capsys.readouterr().err)
 
 
 def test_gradients_and_the_kernel_go_together(card: ClusterCard) -> None:
@@ -223,7 +223,7 @@ ROPE: dict[str, Any] = {"rotary_dim": 4}
 
 
 @pytest.mark.parametrize(("op", "arguments"), [(rope_attention, ROPE), (alibi_attention, {})], ids=["rope", "alibi"])
-def test_a_captured_launch_reads_what_it_read_then(card: ClusterCard, monkeypatch: pytest.MonkeyPatch, op, arguments) -> None:
+def test_captured_launch_reads_what_it_read_then(card: ClusterCard, monkeypatch, op, arguments) -> None:
     """A graph replays the addresses that it captured; torch's allocator hands freed memory to the next who asks."""
     monkeypatch.setattr(kernels.op.arguments, "MOST_SIGNATURES", 16)
     q, k = normal(3, 4, 3, 8), normal(3, 2, 5, 8)
@@ -249,7 +249,7 @@ def test_tables_beyond_what_is_kept_belong_to_their_call(card: ClusterCard, monk
     assert np.abs(outs[50.0].numpy() - expected_of("rope_attention", (q, q, q), {"base": 50.0})).max() < 1e-5
 
 
-def test_a_capture_is_refused_what_only_an_earlier_call_can_make(card: ClusterCard) -> None:
+def test_capture_is_refused_what_only_an_earlier_call_can_make(card: ClusterCard) -> None:
     q = normal(2, 2, 3, 8)
     rope_attention(q, q, q)
     alibi_attention(q, q, q)
@@ -276,7 +276,7 @@ def negated(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("lies", [negated, lambda x: torch._neg_view(-x)], ids=["imag", "contiguous"])
 @pytest.mark.parametrize("name", ["q", "k", "v", "cos", "sin", "slopes", "out"])
-def test_a_lazily_negated_view_is_read_with_its_sign(card: ClusterCard, name: str, lies) -> None:
+def test_lazily_negated_view_is_read_with_its_sign(card: ClusterCard, name: str, lies) -> None:
     q, k, angle = normal(2, 4, 3, 8), normal(2, 2, 5, 8), normal(5, 4)
     given = {"q": q, "k": k, "v": k + 1, "cos": angle.cos(), "sin": angle.sin(), "out": torch.empty_like(q)}
     op = rope_attention

@@ -95,7 +95,7 @@ def test_half_precision_does_not_reach_the_angles(monkeypatch, dtype: str, field
         ("flash3_rope", {"dtype": "bfloat16", "rotary_dim": 32}, "set FLASH3"),
     ],
 )
-def test_they_say_what_they_do_not_take(name: str, fields: dict, message: str) -> None:
+def test_peer_names_what_it_does_not_take(name: str, fields: dict, message: str) -> None:
     with pytest.raises(Unsupported, match=message):
         version(name)(problem(**fields))
 
@@ -135,7 +135,7 @@ def test_flash_attention_3_gets_rotated_tensors_in_its_layout(monkeypatch, flash
     assert out.shape == q.shape and case.compare(out).status == "ok"
 
 
-def test_a_row_of_keys_that_fills_no_tile_is_masked() -> None:
+def test_row_of_keys_that_fills_no_tile_is_masked() -> None:
     for seq_k, masked in ((64, False), (48, True), (33, True)):
         asked = problem(causal=False, seq_q=1, seq_k=seq_k)
         q, k, v = (torch.zeros(shape) for shape in (asked.q_shape, asked.kv_shape, asked.kv_shape))

@@ -28,7 +28,7 @@ DAMAGE = {"empty": lambda kept: b"", "cut": lambda kept: kept[:-100], "changed":
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_file_is_removed_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage) -> None:
+def test_damaged_file_is_removed_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage) -> None:
     monkeypatch.setattr(cache, "FOLDER", tmp_path)
     whole = fresh()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -42,7 +42,7 @@ def test_a_damaged_file_is_removed_and_made_again(tmp_path: Path, monkeypatch: p
     assert is_cached(KERNEL, EMULATED_TARGET)
 
 
-def test_a_folder_that_cannot_be_used_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_cannot_be_used_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file.touch()
     for folder in (None, file, file / "below", tmp_path / ("n" * 300)):
@@ -51,7 +51,7 @@ def test_a_folder_that_cannot_be_used_fails_nothing(tmp_path: Path, monkeypatch:
         assert cache.load("k" * 64, ".ptx") is None and not cache.keeps()
 
 
-def test_the_folder_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folder_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for named, folder in (("", ".cache/fused-positional-embeddings"), ("~/x", "x"), (str(tmp_path / "y"), "y")):
         monkeypatch.setenv("FUSED_PE_CACHE", named)
@@ -90,7 +90,7 @@ def test_ptx_does_not_depend_on_the_options_of_the_process(tmp_path: Path) -> No
     assert ".visible .entry" in plain.stdout and strange.stdout == plain.stdout
 
 
-def test_the_import_warns_of_nothing_and_takes_numba_cuda_without_its_pth_file() -> None:
+def test_import_warns_of_nothing_and_takes_numba_cuda_without_its_pth_file() -> None:
     done = said("-W", "error", code="import kernels, kernels.op")
     assert done.returncode == 0, done.stderr
     path = os.pathsep.join((str(ROOT), SITE))

@@ -30,7 +30,7 @@ def test_every_release_is_recorded_with_todays_controls() -> None:
 
 
 @pytest.mark.parametrize("build", ["default", "rdc"])
-def test_the_installed_release_compiles_what_is_recorded_of_it(build: str) -> None:
+def test_installed_release_compiles_what_is_recorded_of_it(build: str) -> None:
     write_ptx = partial(releases.ptx_by_nvrtc, releases.nvrtc_of(INSTALLED))
     found = releases.compiled(write_ptx, releases.only(INSTALLED, "ptxas"), CONTROLS[V7], "sm_89", build)
     rows = released(V7[0], compiler="NVRTC", target="sm_89", build=build)

@@ -57,7 +57,7 @@ def test_weights_that_rounding_would_take_one_by_one_are_summed(core: str, added
 
 @pytest.mark.deep
 @pytest.mark.parametrize("keys", [1024, 8192])
-def test_a_plain_sum_of_weights_is_off_by_a_rounding_a_tile(keys: int) -> None:
+def test_plain_sum_of_weights_is_off_by_a_rounding_a_tile(keys: int) -> None:
     """With more than 16 queries a tile. A lane adds two keys of each tile of 64 to its sum, and rounds two by two once
     and the sum once a tile; then come five sums over lanes, an inverse within an ulp and a product."""
     problem, inputs, whole = with_one_key_that_dominates(keys, 0.99 * UNIT / 2)  # two are less than a rounding of 1
@@ -69,7 +69,7 @@ def test_a_plain_sum_of_weights_is_off_by_a_rounding_a_tile(keys: int) -> None:
 
 
 @pytest.mark.deep
-def test_a_subnormal_value_keeps_its_bits_beside_many_keys_that_weigh_nothing() -> None:
+def test_subnormal_value_keeps_its_bits_beside_many_keys_that_weigh_nothing() -> None:
     """With few queries. A weight of one over 20,000 would leave a multiple of 2^-134 of it."""
     problem, inputs, _ = with_one_key_that_dominates(20_000, 1e-30)
     inputs["v"][..., 0, :] = np.arange(1, 32, 2, dtype=np.float32) * 2.0**-136
