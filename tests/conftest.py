@@ -45,6 +45,15 @@ def events(name: str, problem: Any, blocks: int | None) -> list[dict[str, int]]:
 
 
 @pytest.fixture(scope="session")
+def e() -> Any:
+    """The evidence of the reference card."""
+    from analysis.evidence import Evidence
+    from analysis.record.files import REFERENCE
+
+    return Evidence.load(REFERENCE)
+
+
+@pytest.fixture(scope="session")
 def counted_events() -> Iterator[Any]:
     """`events` in a process whose kernels are compiled with marks."""
     from kernels.device import mark

@@ -19,6 +19,7 @@ from kernels.runtime.identity import kernel_identity, source_hash
 from kernels.version import Problem
 from tests.wheel import ROOT, unpacked
 
+pytestmark = pytest.mark.xdist_group("package")
 KERNELS = ROOT / "kernels"
 MAIN = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
 USE = """
@@ -70,10 +71,7 @@ def test_every_module_of_kernels_is_installed_as_fused_pe_and_nothing_else(insta
     assert {path.name for path in installed.iterdir()} == {"fused_pe", metadata.name}
     modules = {path.relative_to(KERNELS) for path in KERNELS.rglob("*.py")}
     assert {path.relative_to(installed / "fused_pe") for path in installed.rglob("*.py")} == modules
-
-
-def test_installed_package_tells_type_checkers_that_it_is_typed(installed: Path) -> None:
-    assert (installed / "fused_pe" / "py.typed").exists()
+    assert (installed / "fused_pe" / "py.typed").exists()  # which type checkers look for
 
 
 def said_in_the_root(program: str, **environment: str) -> str:
@@ -91,10 +89,9 @@ def test_folder_imported_in_place_of_another_package_names_itself(tmp_path: Path
     theirs = tmp_path / "kernels-9.9.dist-info"
     theirs.mkdir()
     (theirs / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels\nVersion: 9.9\n")
-    asked = "from kernels import get_kernel"
+    asked = "import kernels; from kernels import runtime, attention; assert not hasattr(kernels, '__version__'); "
+    asked += "from kernels import get_kernel"
     assert said_in_the_root(asked, PYTHONPATH=str(tmp_path)) == f"ImportError: no get_kernel in kernels; {remedy}"
-    ours = "import kernels; from kernels import runtime, attention; print(hasattr(kernels, '__version__'))"
-    assert said_in_the_root(ours, PYTHONPATH=str(tmp_path)) == "False"
 
 
 def test_installed_package_is_the_repository_s_under_another_name(installed: Path, used: dict[str, Any]) -> None:
@@ -137,7 +134,7 @@ import fused_pe, torch
 q = torch.linspace(0, 1, 96).sin().view(1, 4, 3, 8)
 with warnings.catch_warnings(action="ignore"):
     assert fused_pe.rope_attention(q, q, q).shape == q.shape
-assert fused_pe.warm_up(2, 2, 64, seq_q=(1, 16), target="sm_90") == 4
+assert fused_pe.warm_up(2, 2, 64, dtype=torch.float16, target="sm_90") == 2
 of_log = ("fused_pe.log", "fused_pe.peers", "fused_pe.registry", "fused_pe.flash.versions")
 print([name for name in sys.modules if name.startswith(of_log)])
 try:
@@ -158,4 +155,4 @@ def test_op_needs_no_source_of_the_log_and_runs_from_a_zip_of_compiled_files(ins
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[]\nthe versions of fused_pe are read from its source files")
-    assert len(list((tmp_path / "cache").glob("*/*.cubin"))) == 4
+    assert len(list((tmp_path / "cache").glob("*/*.cubin"))) == 2

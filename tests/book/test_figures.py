@@ -114,8 +114,7 @@ def test_figure_draws_its_csv_and_says_of_which_card_its_title_is(tmp_path: Path
     assert "the title is of the NVIDIA H100 80GB HBM3" in " ".join(head.split())
 
 
-def test_figure_says_how_to_make_it_again_and_how_long_its_rows_took() -> None:
-    e = Evidence.load(REFERENCE)
+def test_figure_says_how_to_make_it_again_and_how_long_its_rows_took(e: Evidence) -> None:
     with citing.page_with([], "analysis/notebooks/wave.ipynb"):
         told = unescape(re.sub("<[^>]+>", "", citing.again(origin.measured(e, "log", "waves") + origin.COUNTED)))
     assert "papermill analysis/notebooks/wave.ipynb out.ipynb" in told

@@ -23,11 +23,6 @@ from analysis.record.runs import read
 from analysis.studies import study
 
 
-@pytest.fixture(scope="module")
-def e() -> Evidence:
-    return Evidence.load(REFERENCE)
-
-
 def with_times(e: Evidence, name: str, change: Callable[[pd.DataFrame], pd.DataFrame], **parts: Any) -> Evidence:
     """The evidence with other times in one study."""
     found, record = copy.copy(e.study(name)), copy.copy(e.record)
@@ -69,6 +64,7 @@ def test_each_number_of_a_finding_leads_to_its_rows(capsys: pytest.CaptureFixtur
         numbers_csv.main(["nobody"])
 
 
+pytestmark = pytest.mark.xdist_group("findings")
 EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
     "decode-free", "method-language",
 }  # fmt: skip
@@ -85,6 +81,7 @@ STORY = {  # the same of the story
 }  # fmt: skip
 
 
+@pytest.mark.deep
 def test_findings_cease_where_comparisons_are_turned_round(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     speedup, share, time = Evidence.speedup, Evidence.share_closed, Evidence.time
     monkeypatch.setattr(Evidence, "speedup", lambda self, *asked, **more: 1 / speedup(self, *asked, **more))
@@ -96,6 +93,7 @@ def test_findings_cease_where_comparisons_are_turned_round(e: Evidence, monkeypa
     assert holding <= OTHERWISE | STORY
 
 
+@pytest.mark.deep
 def test_findings_on_documents_cease_with_other_rows(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, real = [False], published.by_id()
 

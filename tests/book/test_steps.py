@@ -13,7 +13,7 @@ from analysis.book import notebook
 from analysis.evidence import Evidence
 from analysis.models import moves
 from analysis.record import published
-from analysis.record.files import COUNTS, REFERENCE, problem_of
+from analysis.record.files import COUNTS, problem_of
 from analysis.record.text import gained
 from analysis.studies import PHASES
 from analysis.tables.steps import ladder, study_of
@@ -23,11 +23,6 @@ from kernels.version import Launch
 from tests.rows import read_table
 
 FAMILIES = ("attention", "sinusoidal", "rope", "fp16")
-
-
-@pytest.fixture(scope="module")
-def e() -> Evidence:
-    return Evidence.load(REFERENCE)
 
 
 @cache

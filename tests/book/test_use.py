@@ -15,17 +15,12 @@ from analysis.book.build import NOTEBOOKS
 from analysis.evidence import TIE, Evidence
 from analysis.models import rivals
 from analysis.models.rivals import label
-from analysis.record.files import DATA, REFERENCE, read_rows
+from analysis.record.files import DATA, read_rows
 from analysis.record.text import NOTHING
 from analysis.tables import use
 from kernels import rope_attention
 
 PAGE = NOTEBOOKS / "practice.ipynb"
-
-
-@pytest.fixture(scope="module")
-def e() -> Evidence:
-    return Evidence.load(REFERENCE)
 
 
 def test_problems_where_the_kernel_loses_come_first_marked(e: Evidence) -> None:

@@ -13,7 +13,7 @@ from analysis.book import pages, sources
 from analysis.evidence import Evidence
 from analysis.measure import counters
 from analysis.models.moves import example
-from analysis.record.files import REFERENCE, DataError
+from analysis.record.files import DataError
 from analysis.tables import versions
 from analysis.tables.table import address, page_of
 from kernels import VERSIONS, Problem
@@ -21,11 +21,6 @@ from kernels.device import reduce
 from kernels.log.rope import v7_hybrid
 
 ONE_EACH = ("attention_register_tiling", "sinusoidal_v5", "rope_v7", "fp16_phase4")
-
-
-@pytest.fixture(scope="module")
-def e() -> Evidence:
-    return Evidence.load(REFERENCE)
 
 
 def test_each_version_stands_on_one_written_page(tmp_path: Path, e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,15 +135,6 @@ def test_missing_barrier_is_caught(chosen: Version) -> None:
     assert len(idle) == IDLE.get(chosen.id, 1), idle
 
 
-# Beside the quick cases, which test_versions has.
-CASES = [
-    (chosen, case)
-    for chosen in OWN
-    for case in (CheckCase(problem, "sharp") for problem in problems(chosen))
-    if case not in quick_cases(chosen)
-]
-
-
 def random_problems(chosen: Version) -> list[Problem]:
     """`EXAMPLES` problems that `chosen` takes, the same every time; half of the lengths are edges of tiles."""
     draw, first = random.Random(chosen.id), problems(chosen)[0]
@@ -160,26 +151,26 @@ def random_problems(chosen: Version) -> list[Problem]:
     return drawn
 
 
-RANDOM = [
-    (chosen, CheckCase(problem, "sharp"))
-    for chosen in OWN
-    if not (chosen.ablation or chosen.control_of)
-    for problem in random_problems(chosen)
-]
-
-
 MOST_FLOPS = 10e6  # of a published shape that is run here; data/counts.csv comes from the larger ones too
-LOG_PAIRS = [
-    (VERSIONS[name], CheckCase(problem, "uniform"))
-    for name, problem in study("log").pairs()
-    if not VERSIONS[name].is_peer and problem.flops <= MOST_FLOPS and supports(VERSIONS[name], problem)
-]
 
 
-SWEEPS = [(CASES, 60), (RANDOM, 40), (LOG_PAIRS, 12)]
-DEEP = [param for cases, count in SWEEPS for param in swept(cases, 0, count, by=of_version)]
+def sweeps() -> Iterator[tuple[list[tuple[Version, CheckCase]], int]]:
+    """All cases of a sweep, and of how many its sample is: seconds of planning."""
+    cases = [(chosen, CheckCase(problem, "sharp")) for chosen in OWN for problem in problems(chosen)]
+    yield [case for case in cases if case[1] not in quick_cases(case[0])], 60  # those are in test_versions
+    plain = [chosen for chosen in OWN if not (chosen.ablation or chosen.control_of)]
+    yield [(chosen, CheckCase(problem, "sharp")) for chosen in plain for problem in random_problems(chosen)], 40
+    pairs = [(VERSIONS[name], problem) for name, problem in study("log").pairs() if problem.flops <= MOST_FLOPS]
+    yield [(v, CheckCase(problem, "uniform")) for v, problem in pairs if not v.is_peer and supports(v, problem)], 12
 
 
-@pytest.mark.parametrize(("chosen", "case"), DEEP, ids=named)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" in metafunc.fixturenames:
+        asked = "not deep" not in metafunc.config.option.markexpr
+        cases = [param for some, count in (sweeps() if asked else ()) for param in swept(some, 0, count, by=of_version)]
+        metafunc.parametrize(("chosen", "case"), cases, ids=named)
+
+
+@pytest.mark.deep
 def test_version_does_what_it_declares_on_all_problems(chosen: Version, case: CheckCase) -> None:
     assert not faults(chosen, *case)

@@ -107,10 +107,7 @@ VALUES: dict[str, list[tuple[Sizes, bool]]] = {  # and whether pairs are split i
 }  # fmt: skip
 
 
-QUICK_SPLITS = (
-    ("split", 1, "bfloat16"), ("split", 3, "float16"), ("split", 9, "bfloat16"), ("split_wgmma", 1, "bfloat16"),
-    ("split_wgmma", 4, "float16"),
-)  # fmt: skip
+QUICK_SPLITS = ("split", 1, "bfloat16"), ("split", 3, "float16"), ("split_wgmma", 4, "float16")
 
 
 def values() -> Iterator[Any]:
@@ -120,11 +117,11 @@ def values() -> Iterator[Any]:
 
     for number, each in enumerate(VALUES["decode"]):
         for place, dtype in enumerate(EPS):
-            yield case("decode", dtype, *each, (number + place) % 3 == 0)
+            yield case("decode", dtype, *each, number % 2 == 0 and (number // 2 + place) % 3 == 0)
     for number, each in enumerate(VALUES["chunk"]):
         yield case("chunk", "float32", *each, number in (0, 1, 5))
     for number, each in enumerate(VALUES["wide"]):
-        yield case("wide", "float32", *each, number < 5)
+        yield case("wide", "float32", *each, number in (0, 3, 4))
     for number, each in enumerate(VALUES["mma"]):
         for kernel, dtype in product(("mma", "wgmma"), ("float16", "bfloat16")):
             quick = (kernel, dtype, number) in (("mma", "float16", 0), ("wgmma", "bfloat16", 1))
@@ -160,11 +157,15 @@ def test_random_calls_with_split_keys_are_right(seed: int) -> None:
     assert_right(kernel, problem_of(kernel, **sizes), how=how, **options)
 
 
+QUICK_LENGTHS = ("float32", 1, True), ("float32", 16, False), ("float16", 16, True), ("bfloat16", 4, True)
+
+
 @pytest.mark.parametrize(
     ("kernel", "sizes"),
     [
-        *(("decode", {"dtype": dtype, "heads": heads, "seq_q": 4, "causal": causal})
-          for dtype in EPS for heads in (1, 4, 16) for causal in (True, False)),
+        *(pytest.param("decode", {"dtype": dtype, "heads": heads, "seq_q": 4, "causal": causal},
+                       marks=[DEEP] * ((dtype, heads, causal) not in QUICK_LENGTHS))
+          for dtype, heads, causal in product(EPS, (1, 4, 16), (True, False))),
         ("chunk", {"causal": True}),
         ("split", {"dtype": "bfloat16", "heads": 4, "kv_heads": 2, "seq_q": 4, "causal": True}),
         ("wide", {"seq_q": 4, "hdim": 4096, "causal": True}),
@@ -184,14 +185,15 @@ def test_sequences_of_a_batch_have_lengths_of_their_own_and_none_gives_zeros(ker
     assert (made[1] == 0).all() and (made[4, :, 0] == 0).all() and (made[4, :, 1:] != 0).any()
 
 
-@pytest.mark.parametrize("heads", [1, 4])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("dtype", "heads"), [("float32", 4), ("float16", 1)])
 def test_a_cache_may_be_the_start_of_a_longer_one(dtype: str, heads: int) -> None:
     assert_right("decode", problem_of("decode", dtype=dtype, heads=heads, batch=2, seq_k=90), capacity=130)
 
 
-@pytest.mark.parametrize("half_split", [False, True])
-@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize(
+    ("tables", "half_split"),
+    [(False, True), (True, False), *(pytest.param(both, both, marks=DEEP) for both in (False, True))],
+)
 @pytest.mark.parametrize(
     ("kernel", "sizes"),
     [
@@ -231,18 +233,21 @@ def test_growing_scores_and_any_order_of_warps_change_nothing(kernel: str, sizes
 
 
 LAST_KEYS: list[tuple[str, Sizes, bool]] = [  # and whether the sequence has a length of its own
+    ("decode", {"heads": 4}, True), ("decode", {"heads": 4, "dtype": "bfloat16"}, True), ("chunk", {}, False),
+    ("wide", {"seq_q": 2}, True), ("mma", {}, False), ("wgmma", {}, False), ("parts", {}, False), ("split", {}, True),
+]  # fmt: skip
+OTHER_LAST_KEYS: list[tuple[str, Sizes, bool]] = [
     *(("decode", {"dtype": dtype, "heads": heads, "hdim": hdim, "rotary_dim": 32}, own)
-      for dtype, heads, hdim, own in (
-          ("float32", 1, 64, False), ("float32", 4, 128, True), ("float16", 2, 96, False), ("float16", 2, 256, True),
-          ("bfloat16", 4, 64, True), ("float16", 8, 128, False))),
-    ("chunk", {}, False), ("chunk", {"hdim": 128, "rotary_dim": 0, "heads": 4}, True), ("mma", {}, False),
-    ("wide", {"seq_q": 2}, True),
-    ("mma", {"hdim": 128}, True), ("wgmma", {}, False), ("parts", {}, False), ("parts", {"hdim": 256}, False),
-    ("split", {}, True), ("split_wgmma", {}, False),
+      for dtype, heads, hdim, own in (("float32", 1, 64, False), ("float16", 2, 96, False), ("float16", 2, 256, True),
+                                      ("bfloat16", 4, 64, True), ("float16", 8, 128, False))),
+    ("chunk", {"hdim": 128, "rotary_dim": 0, "heads": 4}, True), ("mma", {"hdim": 128}, True),
+    ("parts", {"hdim": 256}, False), ("split_wgmma", {}, False),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kernel", "sizes", "own"), LAST_KEYS, ids=str)
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "own"), [*LAST_KEYS, *(pytest.param(*case, marks=DEEP) for case in OTHER_LAST_KEYS)], ids=str
+)
 def test_infinity_and_nan_in_the_last_value_reach_their_own_dims_alone(kernel: str, sizes: Sizes, own: bool) -> None:
     """The last tile of keys is not whole, and NaN lies behind its last key."""
     problem = problem_of(kernel, **{"seq_k": 77} | sizes)
@@ -300,8 +305,8 @@ def test_bits_do_not_depend_on_the_order_in_which_warps_run(kernel: str) -> None
     problem = problem_of(kernel)
     inputs = drawn(problem)
     plan = PLANS[kernel](problem, **({"sms": 4} if kernel in SPLIT else {}))
-    first, *others = (output(plan, inputs, seed=seed)[0] for seed in (0, 0, 1, 2))
-    assert all(torch.equal(first, other) for other in others)
+    first, other = (output(plan, inputs, seed=seed)[0] for seed in (0, 1))
+    assert torch.equal(first, other)
 
 
 def test_batch_changes_the_splits_and_the_last_bits_alone() -> None:
@@ -365,8 +370,8 @@ ORDERED = [  # buffers are used again, where there are more tiles than stages
     ("wide", {"seq_k": 60}, {"sms": 1}, (BARRIER, WARP, COPIES)),
     ("wide", {"seq_k": 30, "hdim": 4096}, {"sms": 8}, (BARRIER, WARP, COPIES, CLUSTER)),
     ("mma", {**TILED, "seq_k": 300}, {"stages": 2, "ahead": 1, "key_warps": 2}, WAITS),
-    ("mma", {**TILED, "seq_k": 172, "rotary_dim": 0}, {"stages": 1, "ahead": 0, "key_warps": 2, "weigh": "fma"},
-     WAITS),  # as in Phase 7a
+    pytest.param("mma", {**TILED, "seq_k": 172, "rotary_dim": 0},
+                 {"stages": 1, "ahead": 0, "key_warps": 2, "weigh": "fma"}, WAITS, marks=DEEP),  # as in Phase 7a
     pytest.param("mma", {**TILED, "seq_k": 428}, {"stages": 3, "ahead": 2, "key_warps": 2}, WAITS, marks=DEEP),
     pytest.param("mma", {**TILED, "seq_k": 300, "hdim": 128}, {"stages": 2, "ahead": 1}, WAITS, marks=DEEP),
     ("split", {"heads": 1, "seq_q": 5, "seq_k": 560}, {"sms": 1, "rows": 16, "stages": 2, "ahead": 1}, WAITS),
@@ -461,7 +466,8 @@ def built() -> Iterator[Any]:
     yield from ((decode_kernel, shape) for shape in MODEL)
     for hdim, rows in product((64, 128, 320), (16, 32, 64)):
         problem = problem_of("chunk", heads=8, kv_heads=8, seq_q=rows, seq_k=8192, hdim=hdim)
-        yield chunk_kernel, chunk_call(request_of(problem, "sm_90")).shape
+        shape = chunk_call(request_of(problem, "sm_90")).shape
+        yield pytest.param(chunk_kernel, shape, marks=() if rows == 32 else DEEP)
     embeddings = ("none", "rates", "positions", "tables", "placed_tables")
     for hdim, name in product((64, 96, 128, 192, 256), embeddings):
         halves = name not in ("none", "positions")

@@ -36,8 +36,8 @@ LARGEST = [(chosen, largest(chosen)) for chosen in MAIN]
 OTHERS = [(chosen, case) for chosen in MAIN for case in quick_cases(chosen) if (chosen, case) not in LARGEST]
 # Others on the same cores, at seconds a compilation: what they add is tested with another one.
 SECONDS = (
-    "attention_v8", "rope_hybrid_v8", "rope_separate_v8", "sinusoidal_v6", "learned_v1", "fp16_phase7b",
-    "fp16_phase7c",
+    "attention_v8", "rope_hybrid_v8", "rope_separate_v8", "sinusoidal_v6", "learned_v1", "alibi_v1", "rope_prompt32",
+    "fp16_phase7b", "fp16_phase7c",
 )  # fmt: skip
 
 

@@ -111,6 +111,7 @@ def test_wrong_argument_of_warm_up_is_named_with_what_is_allowed(changed: dict[s
         warm_up(**given)
 
 
+@pytest.mark.deep
 def test_python_without_an_executable_compiles_in_its_own_process(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "FOLDER", tmp_path)
     monkeypatch.setattr(classes, "FEW", 0)

@@ -199,14 +199,6 @@ def test_run_that_lacks_a_field_is_named(tmp_path: Path, field: str) -> None:
         rows(tmp_path, "runs")
 
 
-@pytest.mark.parametrize("studies", [3, ["log"], {"log": True}])
-def test_studies_of_a_run_that_are_no_fields_are_named_with_their_file(tmp_path: Path, studies: Any) -> None:
-    path = Run.begin(tmp_path, CARD, START).folder / "run.json"
-    files.write_json(path, {"complete": True, "studies": studies})
-    with pytest.raises(DataError, match=re.escape(str(path))):
-        rows(tmp_path, "runs")
-
-
 # ---------------------------------------------------------------- which runs belong together
 
 
@@ -302,13 +294,6 @@ def test_old_run_without_a_model_is_not_read_as_another_cards(data: Path) -> Non
         rows(data / REFERENCE, "runs")
 
 
-def test_folder_of_a_card_that_was_copied_into_one_is_named(data: Path) -> None:
-    card = folder_of(CARD, "lab")
-    shutil.move(ended(card), card / "lab" / "20200101T000000Z")
-    with pytest.raises(DataError, match="20200101T000000Z is a run inside of lab: move it to"):
-        rows(card, "checks")
-
-
 # ---------------------------------------------------------------- which folder is a card's
 
 
@@ -342,12 +327,3 @@ def test_folder_that_is_named_takes_no_other_model_and_no_other_power_limit(data
             folder_of(gpu, "lab")
     with pytest.raises(DataError, match=r"--gpu is '\.\./lab'; it names a folder under"):
         folder_of(CARD, "../lab")
-
-
-def test_folder_whose_name_is_a_number_is_found_by_it(data: Path) -> None:
-    """papermill -p gpu 4090"""
-    (data / "4090").mkdir()
-    (data / "4090" / "gpu.json").write_text("{}")
-    assert files.gpu_folder(4090).name == "4090"
-    with pytest.raises(DataError, match=r"no GPU called 5090 .*; there is: 4090; papermill .* -r gpu NAME"):
-        files.gpu_folder(5090)

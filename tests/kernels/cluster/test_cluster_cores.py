@@ -37,14 +37,14 @@ CASES = [
     ("portable", Problem("rope", 1, 1, 1, 9, 21, 1100, 600, causal=True, q_offset=3), Portable(8, 1100, 4, 32, 2)),
     ("portable", Problem("rope", heads=2, seq_q=20, seq_k=140, hdim=128, rotary_dim=128), choose(MANY)),
 ]
-PARAMS = [pytest.param(*case, marks=() if case[2] is SMALL and case[1].causal else pytest.mark.deep) for case in CASES]
 
 
 def ptx_of(kernel):
     return compile_ptx(kernel, "sm_75")
 
 
-@pytest.mark.parametrize(("core", "problem", "shape"), PARAMS)
+@pytest.mark.deep  # quick cases of the versions of both cores are in test_versions
+@pytest.mark.parametrize(("core", "problem", "shape"), CASES)
 def test_core_is_as_near_to_the_reference_as_float32(core: str, problem: Problem, shape: Warps | Portable) -> None:
     """With nothing found, whatever the order of the warps."""
     how = {"ptx_of": ptx_of} if core == "portable" else {}
@@ -53,6 +53,7 @@ def test_core_is_as_near_to_the_reference_as_float32(core: str, problem: Problem
         assert not findings, [str(finding) for finding in findings]
 
 
+@pytest.mark.deep
 def test_single_key_returns_its_value() -> None:
     problem = Problem("rope", heads=2, seq_q=3, seq_k=1, hdim=36, rotary_dim=36, q_offset=5)
     inputs = reference_of(problem, "sharp").inputs

@@ -15,11 +15,15 @@ from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.runtime.emulator import run
 from tests.kernels.cluster.plans import CORES, inputs_of
 from tests.kernels.odd_values import KINDS, LOST, PROBLEM, allowed, difference, inputs
-from tests.sampling import swept
 
 ONE_TILE = wgmma.Shape(1, 8, 64, 1)  # few queries, whose tiles of keys have accumulators of their own
 SHAPES = {"wgmma": wgmma.Shape(2, 16, 64, 1), "mma": mma.Shape(2, 16, 32, 64, 2, 4), "portable": None}
-@pytest.mark.parametrize("core", swept(zip(CORES), 1, 2))
+
+
+OTHERS = [pytest.param(core, marks=pytest.mark.deep) for core in ("wgmma", "portable")]
+
+
+@pytest.mark.parametrize("core", ["mma", *OTHERS])
 def test_values_are_those_of_pytorchs_math(core: str) -> None:
     launch = CORES[core].attend(PROBLEM, shape=SHAPES[core])
     with np.errstate(all="ignore"):
