@@ -31,127 +31,80 @@ from tests.kernels.cluster.plans import tables_of
 
 Sizes = dict[str, Any]
 DEEP = pytest.mark.deep
-VALUES: dict[str, list[tuple[Sizes, bool]]] = {  # and whether pairs are split in halves
-    "decode": [
-        ({"heads": 4}, False),
-        ({"heads": 4}, True),
-        ({"heads": 2, "kv_heads": 2, "rotary_dim": 64}, True),
-        ({"heads": 7, "hdim": 64, "rotary_dim": 32, "seq_k": 77}, False),
-        ({"heads": 3, "hdim": 96, "rotary_dim": 48, "seq_k": 70}, True),
-        ({"heads": 8, "kv_heads": 4, "hdim": 96, "rotary_dim": 6, "seq_k": 70}, False),
-        ({"heads": 1, "hdim": 192, "rotary_dim": 192, "seq_k": 70}, True),
-        ({"heads": 4, "hdim": 256, "rotary_dim": 128, "seq_k": 70}, False),
-        ({"heads": 2, "hdim": 64, "rotary_dim": 0, "seq_k": 99}, False),
-        ({"batch": 2, "heads": 4, "kv_heads": 2, "seq_q": 4, "seq_k": 66, "causal": True}, False),
-        ({"heads": 4, "seq_q": 5, "seq_k": 70, "hdim": 64, "rotary_dim": 64, "causal": True}, True),
-        ({"heads": 6, "kv_heads": 2, "seq_q": 8, "seq_k": 8, "causal": True, "rotary_dim": 8}, False),
-        ({"heads": 4, "seq_q": 2, "seq_k": 65, "q_offset": 60}, False),
-        ({"heads": 2, "hdim": 24, "rotary_dim": 16, "seq_k": 40}, True),
-        ({"heads": 2, "hdim": 320, "rotary_dim": 320, "seq_k": 70}, False),
-        ({"heads": 1, "hdim": 512, "rotary_dim": 64, "seq_k": 70}, True),
-        ({"heads": 6, "kv_heads": 2, "seq_q": 3, "seq_k": 80, "family": "alibi", "causal": True, "rotary_dim": 0},
-         False),
-        ({"heads": 4, "seq_q": 1, "seq_k": 90, "q_offset": 70, "family": "alibi", "rotary_dim": 0}, False),
-    ],
-    "chunk": [
-        ({"batch": 2, "heads": 6, "kv_heads": 2, "seq_q": 20, "seq_k": 100, "causal": True}, False),
-        ({"seq_q": 9, "seq_k": 333, "hdim": 96, "rotary_dim": 36}, True),
-        ({"heads": 1, "seq_q": 64, "seq_k": 70, "hdim": 128, "rotary_dim": 128, "causal": True}, True),
-        ({"heads": 1, "seq_q": 33, "hdim": 192, "rotary_dim": 64, "q_offset": 100, "causal": True}, False),
-        ({"heads": 1, "hdim": 256, "rotary_dim": 256}, True),
-        ({"heads": 5, "seq_q": 17, "seq_k": 90, "hdim": 320, "rotary_dim": 320}, False),
-        ({"hdim": 32, "rotary_dim": 0, "seq_k": 9, "q_offset": 2}, False),
-        ({"family": "alibi", "rotary_dim": 0, "heads": 4, "causal": True}, False),
-    ],
-    "wide": [
-        ({"heads": 6, "kv_heads": 2, "seq_q": 2, "hdim": 2048, "rotary_dim": 512, "causal": True}, True),
-        ({"hdim": 4096, "rotary_dim": 4096, "seq_q": 5}, False),
-        ({"hdim": 16384, "rotary_dim": 16384, "seq_k": 13}, True),
-        ({"heads": 9, "hdim": 1000, "rotary_dim": 96}, False),  # two tiles of rows, dims behind the last
-        ({"hdim": 512, "rotary_dim": 512, "seq_q": 4, "causal": True}, True),
-        ({"batch": 2, "hdim": 1536, "rotary_dim": 768, "seq_q": 8, "q_offset": 30, "causal": True}, False),
-        ({"family": "alibi", "rotary_dim": 0, "heads": 2, "seq_q": 3, "hdim": 2048, "causal": True}, False),
-        ({"hdim": 16384, "rotary_dim": 64, "seq_q": 8, "seq_k": 20, "causal": True}, False),
-        ({"hdim": 8192, "rotary_dim": 8192, "seq_q": 3, "seq_k": 30, "heads": 2}, True),
-        ({"hdim": 4096, "rotary_dim": 0, "heads": 3, "q_offset": 20}, False),
-        ({"hdim": 2048, "rotary_dim": 2048, "seq_q": 2, "seq_k": 1, "q_offset": 0}, False),
-    ],
-    "mma": [
-        ({"causal": True, "seq_q": 70}, True),  # heads share tiles of rows, the last row of tiles is not whole
-        ({"hdim": 128, "rotary_dim": 128, "seq_q": 33, "seq_k": 300, "causal": True, "q_offset": 260}, False),
-        ({"rotary_dim": 0, "heads": 1, "seq_q": 17, "seq_k": 257}, False),
-        ({"batch": 2, "heads": 3, "kv_heads": 3, "seq_q": 64, "seq_k": 64, "causal": True, "rotary_dim": 32}, True),
-        ({"heads": 1, "seq_q": 9, "seq_k": 1100}, False),  # five tiles of keys in three buffers
-        ({"hdim": 96, "rotary_dim": 96, "seq_k": 130}, True),
-        ({"hdim": 96, "rotary_dim": 8, "seq_q": 32, "causal": True, "seq_k": 32}, False),
-        ({"hdim": 80, "rotary_dim": 40}, True),
-        ({"hdim": 192, "rotary_dim": 192, "seq_k": 200, "heads": 1}, False),
-        ({"hdim": 256, "rotary_dim": 128, "seq_k": 200, "heads": 1}, True),
-        ({"hdim": 16, "rotary_dim": 16}, False),
-        ({"hdim": 128, "rotary_dim": 0, "seq_q": 1, "heads": 5, "seq_k": 1}, False),
-        ({"family": "alibi", "rotary_dim": 0, "heads": 4, "seq_q": 20, "causal": True}, False),
-    ],
-    "split": [
-        ({"seq_q": 70, "seq_k": 600, "causal": True, "q_offset": 200}, True),
-        ({"hdim": 96, "rotary_dim": 96, "seq_k": 530, "causal": True}, True),  # splits without keys, uneven ones
-        ({"batch": 2, "heads": 6, "kv_heads": 3, "hdim": 128, "rotary_dim": 40, "seq_q": 7, "seq_k": 500}, True),
-        ({"heads": 1, "seq_q": 5, "seq_k": 290, "hdim": 256, "rotary_dim": 256, "causal": True, "q_offset": 285},
-         False),
-        ({"heads": 8, "seq_q": 5, "seq_k": 300, "hdim": 256, "rotary_dim": 128}, False),
-        ({"heads": 8, "seq_q": 5, "seq_k": 300, "hdim": 192, "rotary_dim": 192}, True),
-        ({"hdim": 16, "rotary_dim": 16, "seq_k": 1100}, False),
-        ({"rotary_dim": 0, "seq_q": 33, "seq_k": 700, "causal": True, "q_offset": 667}, False),
-        ({"family": "alibi", "rotary_dim": 0, "seq_q": 20, "causal": True}, False),
-        ({"heads": 1, "seq_q": 3, "seq_k": 20}, True),  # one split
-    ],
-}  # fmt: skip
+Case = tuple[str, Sizes, bool]  # kernel, sizes, and whether pairs are split in halves
+VALUES: list[Case] = [
+    ("decode", {"heads": 4}, False),
+    ("decode", {"dtype": "bfloat16", "heads": 2, "kv_heads": 2, "rotary_dim": 64}, True),
+    ("decode", {"dtype": "float16", "heads": 3, "hdim": 96, "rotary_dim": 48, "seq_k": 70}, True),
+    ("decode", {"heads": 1, "hdim": 192, "rotary_dim": 192, "seq_k": 70}, True),
+    ("decode", {"dtype": "bfloat16", "heads": 2, "hdim": 64, "rotary_dim": 0, "seq_k": 99}, False),
+    ("decode", {"dtype": "float16", "heads": 4, "seq_q": 5, "seq_k": 70, "hdim": 64, "rotary_dim": 64, "causal": True},
+     True),
+    ("decode", {"heads": 4, "seq_q": 2, "seq_k": 65, "q_offset": 60}, False),
+    ("decode", {"dtype": "bfloat16", "heads": 2, "hdim": 320, "rotary_dim": 320, "seq_k": 70}, False),
+    ("decode", {"dtype": "float16", "heads": 6, "kv_heads": 2, "seq_q": 3, "seq_k": 80, "family": "alibi",
+                "causal": True, "rotary_dim": 0}, False),
+    ("chunk", {"batch": 2, "heads": 6, "kv_heads": 2, "seq_q": 20, "seq_k": 100, "causal": True}, False),
+    ("chunk", {"seq_q": 9, "seq_k": 333, "hdim": 96, "rotary_dim": 36}, True),
+    ("chunk", {"heads": 5, "seq_q": 17, "seq_k": 90, "hdim": 320, "rotary_dim": 320}, False),
+    ("wide", {"heads": 6, "kv_heads": 2, "seq_q": 2, "hdim": 2048, "rotary_dim": 512, "causal": True}, True),
+    ("wide", {"heads": 9, "hdim": 1000, "rotary_dim": 96}, False),  # two tiles of rows, dims behind the last
+    ("wide", {"hdim": 512, "rotary_dim": 512, "seq_q": 4, "causal": True}, True),
+    ("mma", {"causal": True, "seq_q": 70}, True),  # heads share tiles of rows, the last row of tiles is not whole
+    ("wgmma", {"dtype": "bfloat16", "hdim": 128, "rotary_dim": 128, "seq_q": 33, "seq_k": 300, "causal": True,
+               "q_offset": 260}, False),
+    # splits without keys, uneven ones
+    ("split", {"dtype": "bfloat16", "hdim": 96, "rotary_dim": 96, "seq_k": 530, "causal": True}, True),
+    ("split", {"heads": 1, "seq_q": 5, "seq_k": 290, "hdim": 256, "rotary_dim": 256, "causal": True, "q_offset": 285},
+     False),
+    ("split_wgmma", {"heads": 8, "seq_q": 5, "seq_k": 300, "hdim": 256, "rotary_dim": 128}, False),
+]  # fmt: skip
+DEEP_VALUES: list[Case] = [
+    ("decode", {"heads": 1, "hdim": 512, "rotary_dim": 64, "seq_k": 70}, True),
+    ("wide", {"hdim": 16384, "rotary_dim": 16384, "seq_k": 13}, True),
+    ("wide", {"hdim": 2048, "rotary_dim": 2048, "seq_q": 2, "seq_k": 1, "q_offset": 0}, False),
+    ("mma", {"heads": 1, "seq_q": 9, "seq_k": 1100}, False),  # five tiles of keys in three buffers
+    ("wgmma", {"heads": 1, "seq_q": 9, "seq_k": 1100}, False),
+    ("mma", {"hdim": 128, "rotary_dim": 0, "seq_q": 1, "heads": 5, "seq_k": 1}, False),
+    ("split", {"hdim": 16, "rotary_dim": 16, "seq_k": 1100}, False),
+    ("split_wgmma", {"heads": 1, "seq_q": 3, "seq_k": 20}, True),  # one split
+    *((kernel, {"family": "alibi", "rotary_dim": 0, "seq_q": 20, "causal": True}, False)
+      for kernel in ("chunk", "mma", "wgmma", "split", "split_wgmma")),
+]  # fmt: skip
 
 
-QUICK_SPLITS = ("split", 1, "bfloat16"), ("split", 3, "float16"), ("split_wgmma", 4, "float16")
-
-
-def values() -> Iterator[Any]:
-    def case(kernel: str, dtype: str, sizes: Sizes, halves: bool, quick: bool) -> Any:
-        name = f"{kernel}-{dtype}-{sizes}-{halves}"
-        return pytest.param(kernel, {**sizes, "dtype": dtype}, halves, id=name, marks=() if quick else DEEP)
-
-    for number, each in enumerate(VALUES["decode"]):
-        for place, dtype in enumerate(EPS):
-            yield case("decode", dtype, *each, number % 2 == 0 and (number // 2 + place) % 3 == 0)
-    for number, each in enumerate(VALUES["chunk"]):
-        yield case("chunk", "float32", *each, number in (0, 1, 5))
-    for number, each in enumerate(VALUES["wide"]):
-        yield case("wide", "float32", *each, number in (0, 3, 4))
-    for number, each in enumerate(VALUES["mma"]):
-        for kernel, dtype in product(("mma", "wgmma"), ("float16", "bfloat16")):
-            quick = (kernel, dtype, number) in (("mma", "float16", 0), ("wgmma", "bfloat16", 1))
-            yield case(kernel, dtype, *each, quick)
-    for number, each in enumerate(VALUES["split"]):
-        for kernel, dtype in product(("split", "split_wgmma"), ("float16", "bfloat16")):
-            quick = (kernel, number, dtype) in QUICK_SPLITS
-            yield case(kernel, dtype, *each, quick)
-
-
-@pytest.mark.parametrize(("kernel", "sizes", "half_split"), [*values()])
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "half_split"),
+    [*VALUES, *(pytest.param(*case, marks=DEEP) for case in DEEP_VALUES)],
+    ids=str,
+)
 def test_values(kernel: str, sizes: Sizes, half_split: bool) -> None:
     assert_right(kernel, problem_of(kernel, **sizes), how={"interleaved": not half_split})
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=DEEP) for seed in range(1, 24))])
-def test_random_calls_with_split_keys_are_right(seed: int) -> None:
-    dice = random.Random(seed)
-    kernel, hdim, seq_q = dice.choice(("split", "split_wgmma")), 16 * dice.randrange(1, 17), dice.randrange(1, 40)
+HALF = ("float16", "bfloat16")
+RANGES: dict[str, tuple[tuple[str, ...], int, int, int]] = {  # dtypes, a step of head dims, most dims and queries
+    "decode": (tuple(EPS), 8, 512, 8), "chunk": (("float32",), 32, 320, 64), "wide": (("float32",), 8, 6000, 8),
+    "mma": (HALF, 16, 256, 70), "wgmma": (HALF, 16, 256, 70), "split": (HALF, 16, 256, 39),
+    "split_wgmma": (HALF, 16, 256, 39),
+}  # fmt: skip
+RANDOM = [pytest.param(kernel, seed, marks=DEEP) for kernel in RANGES for seed in range(8)]
+
+
+@pytest.mark.parametrize(("kernel", "seed"), [("split_wgmma", 99), *RANDOM])
+def test_random_calls_are_right(kernel: str, seed: int) -> None:
+    dice, (dtypes, step, most_dims, most_queries) = random.Random(f"{kernel} {seed}"), RANGES[kernel]
+    hdim, seq_q = step * dice.randrange(1, most_dims // step + 1), dice.randrange(1, most_queries + 1)
     kv_heads, group, batch = dice.choice((1, 1, 2)), dice.choice((1, 2, 3, 8)), dice.choice((1, 1, 2))
-    seq_k = seq_q + int(2 ** dice.uniform(0, 9.5))
+    seq_k = seq_q + int(2 ** dice.uniform(0, 9.5 if kernel in SPLIT else 8))
     sizes = {
         "heads": kv_heads * group, "kv_heads": kv_heads, "batch": batch, "seq_q": seq_q, "seq_k": seq_k, "hdim": hdim,
-        "rotary_dim": dice.choice((hdim, 8 * dice.randrange(hdim // 8 + 1))),
-        "dtype": dice.choice(("float16", "bfloat16")),
+        "rotary_dim": dice.choice((hdim // 8 * 8, 8 * dice.randrange(hdim // 8 + 1))), "dtype": dice.choice(dtypes),
         "causal": dice.random() < 0.5, "q_offset": dice.choice((seq_k - seq_q, 0, dice.randrange(300))),
     }  # fmt: skip
-    options: dict[str, Any] = {"sms": dice.randrange(1, 12)}
+    options: dict[str, Any] = {"sms": dice.randrange(1, 12)} if kernel in SPLIT else {}
     how: dict[str, Any] = {"interleaved": dice.random() < 0.5}
-    if kernel == "split" and dice.random() < 0.4:
+    if "wgmma" not in kernel and dice.random() < 0.4:
         sizes["q_offset"] = seq_k - seq_q
         how["lengths"] = options["lengths"] = np.array([dice.randrange(seq_k + 1) for _ in range(batch)], np.int32)
     assert_right(kernel, problem_of(kernel, **sizes), how=how, **options)
