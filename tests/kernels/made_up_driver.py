@@ -268,6 +268,13 @@ def attend_as(given: dict[str, Any], batch: int, threads: int, **moved: Any) -> 
     out.copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes, lengths), asked))
 
 
+def spoil(given: dict[str, Any], rows: int, hdim: int) -> None:
+    """Write NaN where so many rows of partial results lie, which are apart."""
+    at(given["part"], (rows * hdim,), (1,)).fill_(torch.nan)
+    at(given["totals"], (rows * 2,), (1,)).fill_(torch.nan)
+    assert given["totals"] >= given["part"] + 4 * rows * hdim
+
+
 def compute_decode(given: dict[str, Any]) -> None:
     """Launch the decode kernel in the emulator; its workspace is NaN afterwards."""
     blocks, heads, batch = given["grid"]
@@ -277,11 +284,8 @@ def compute_decode(given: dict[str, Any]) -> None:
     assert (splits - 1) * given["split_keys"] < given["seq_k"] <= splits * given["split_keys"]
 
     if splits > 1:
-        floats = splits * batch * given["kv_heads"] * given["group"] * given["seq_q"]
-        hdim = int(given["kernel"].split("_")[3][1:])
-        at(given["part"], (floats * hdim,), (1,)).fill_(torch.nan)
-        at(given["totals"], (floats * 2,), (1,)).fill_(torch.nan)
-        assert given["totals"] >= given["part"] + 4 * floats * hdim
+        rows = splits * batch * given["kv_heads"] * given["group"] * given["seq_q"]
+        spoil(given, rows, int(given["kernel"].split("_")[3][1:]))
     attend_as(given, batch, given["threads"] if given["kernel"].startswith("chunk") else 32)
 
 
@@ -327,6 +331,7 @@ class ClusterCard(Driver):
         if "splits" in given:
             attended = self.launched[-1]
             assert (attended["part"], attended["totals"]) == (given["part"], given["totals"])
+            spoil(given, given["splits"] * given["rows"], given["hdim"])
             attend_as(attended | {name: given[name] for name in COMBINED[2:6]}, attended["sequences"], 0)
             return
         embedded = {"k": given.get("k_embedded")} | {f"k_{axis}": given.get(5 + i) for i, axis in enumerate(AXES)}
@@ -341,6 +346,7 @@ class ClusterCard(Driver):
             "turn_batch": given.get("batch"), "by_length": False, "scale": given["scale"] / np.log(2),
             "sequences": given["all_rows"] // (kv_heads * group * seq_q),
         }  # fmt: skip
+        assert not call.half_split or given["rotary_dim"] % 8 == hdim % 8 == 0
         self.launched.append(given)
         if "out" in given:  # else the launch behind it combines parts
             attend_as(given, given["sequences"], 0)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from analysis.evidence import current
+from analysis.evidence.current import today
 from analysis.measure import on_gpu
 from analysis.measure import run as measure
 from analysis.studies import STUDIES, Study, matched, study
@@ -35,6 +36,27 @@ def check(run: measure.StudyRun, pair: on_gpu.Pair, status: str = "ok", **values
     run.append("checks", [on_gpu.row_of(pair, inputs=kind, **found) for kind in measure.INPUTS])
 
 
+def timing(run: measure.StudyRun, pair: on_gpu.Pair, process: int, timer: str) -> None:
+    numbers = {"n": 1, "p20_us": 1.0, "median_us": 1.0, "p80_us": 1.0, "status": "ok"}
+    run.append("timings", [on_gpu.row_of(pair, process=process, timer=timer, **numbers)])
+
+
+def test_interrupted_run_goes_on_and_finished_rows_are_not_measured_again(begin) -> None:
+    first = begin()
+    pairs = first.unchecked()
+    assert len(pairs) == len(list(SMALL.pairs()))
+    check(first, pairs[0])
+    check(first, pairs[1], "unsupported")
+    timing(first, pairs[0], 1, "device_warm")
+    second = begin()
+    assert second.folder == first.folder and set(second.unchecked()) == set(pairs[2:])
+    assert [(trial.pair, trial.timers) for trial in second.untimed(1)] == [(pairs[0], ("launched",))]
+    assert [trial.timers for trial in second.untimed(2)] == [SMALL.timers]
+    assert set(second.unfinished(1)) == {pairs[0], *pairs[2:]}, "what was refused is finished"
+    timing(second, pairs[0], 1, "launched")
+    assert set(second.unfinished(1)) == {*pairs[2:]} and pairs[0] in second.unfinished(2)
+
+
 @pytest.mark.parametrize("what", ["node", "uuid", "driver", "python", "numba", "numba_cuda", "torch", "commit"])
 def test_interrupted_run_goes_on_only_with_equal_card_and_software(begin, what: str) -> None:
     one, other, again, other_again = (begin(**change).folder for change in 2 * ({}, {what: "another"}))
@@ -55,8 +77,17 @@ def test_complete_run_counts_until_card_software_or_code_changes(begin, monkeypa
     run.save(complete=True)
     assert begin(**changed).complete is stays
     monkeypatch.setattr(current, "today", lambda name: "changed")
+    assert begin().complete is False
+
+
+def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
+    run = begin()
+    pair = run.unchecked()[0]
+    check(run, pair)
+    timing(run, pair, 1, "device_warm")
+    monkeypatch.setattr(current, "today", lambda name: "changed" if name == pair[0] else today(name))
     again = begin()
-    assert again.complete is False and again.folder != run.folder, "rows of two codes would stand in one run"
+    assert pair in again.unchecked() and again.folder != run.folder, "rows of two codes would stand in one run"
 
 
 def test_worst_of_the_inputs_decides_and_refused_pairs_are_not_timed(begin) -> None:
