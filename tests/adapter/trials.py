@@ -32,18 +32,13 @@ COLUMNS = ("release", "family", "arguments", "max_rel_err", "allowed_rel_err", "
 SLACK = 4  # of an error over that of eager attention in float32
 HDIM = 24
 SIZES = {
-    **{"hidden_size": 4 * HDIM, "num_attention_heads": 4, "head_dim": HDIM, "intermediate_size": 48},
-    **{
-        "num_hidden_layers": 2,
-        "num_key_value_heads": 2,
-        "vocab_size": 61,
-        "max_position_embeddings": 64,
-        "initializer_range": 0.3,
-    },
-    **{"num_experts": 4, "num_local_experts": 4, "moe_intermediate_size": 16, "num_experts_per_tok": 2},
-    **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
-}
+    "hidden_size": 4 * HDIM, "num_attention_heads": 4, "head_dim": HDIM, "intermediate_size": 48,
+    "num_hidden_layers": 2, "num_key_value_heads": 2, "vocab_size": 61, "max_position_embeddings": 64,
+    "initializer_range": 0.3, "num_experts": 4, "num_local_experts": 4, "moe_intermediate_size": 16,
+    "num_experts_per_tok": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+LONG = {"short_factor": [1.0] * 12, "long_factor": [2.0] * 12, "original_max_position_embeddings": 8}
 WINDOW = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
 
 
@@ -84,12 +79,7 @@ REFUSED = {  # family: the model, its config, what the error names, and why
     "Qwen3 (window)": ("qwen3", WINDOW, "sliding_window 4", "windows"),
     "OLMo 3": ("olmo3", {}, "a Olmo3Model", "windows"),
     "Llama (dynamic)": ("llama", rope("dynamic", factor=2.0), "rope_type dynamic", "angles change with the length"),
-    "Phi-3 (longrope)": (
-        "phi3",
-        rope("longrope", short_factor=[1.0] * 12, long_factor=[2.0] * 12, original_max_position_embeddings=8),
-        "rope_type longrope",
-        "angles change with the length",
-    ),
+    "Phi-3 (longrope)": ("phi3", rope("longrope", **LONG), "rope_type longrope", "angles change with the length"),
     "Gemma 2": ("gemma2", {}, "a Gemma2Model", "windows, a soft cap of scores"),
     "Gemma 3": ("gemma3_text", {}, "a Gemma3TextModel", "windows, angles by layer"),
     "gpt-oss": ("gpt_oss", {}, "a GptOssModel", "windows, sinks"),
@@ -244,17 +234,12 @@ def complex_tables(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[A
     return found, *turned, v
 
 
+OF_MROPE = (
+    "cos.flatten(0, 1)[:, :d/2], positions=arange(b * n).view(b, n), interleaved=False", "three axes of positions",
+)  # fmt: skip
 RECIPES = {  # family: its arguments, why `fuse` refuses it, and what calls the op and rotates q and k as it does
-    "Qwen2-VL": (
-        "cos.flatten(0, 1)[:, :d/2], positions=arange(b * n).view(b, n), interleaved=False",
-        "three axes of positions",
-        lambda *x: mrope(qwen2_vl, "qwen2_vl_text", *x),
-    ),
-    "Qwen3-VL": (
-        "cos.flatten(0, 1)[:, :d/2], positions=arange(b * n).view(b, n), interleaved=False",
-        "three axes of positions",
-        lambda *x: mrope(qwen3_vl, "qwen3_vl_text", *x),
-    ),
+    "Qwen2-VL": (*OF_MROPE, lambda *x: mrope(qwen2_vl, "qwen2_vl_text", *x)),
+    "Qwen3-VL": (*OF_MROPE, lambda *x: mrope(qwen3_vl, "qwen3_vl_text", *x)),
     "DeepSeek-V3": (
         "cos[0, :, :d/2], rotary_dim=d, interleaved=True; q, k with the rotary part first, v padded with zeros",
         "keys are cached compressed",

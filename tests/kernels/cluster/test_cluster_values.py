@@ -14,7 +14,7 @@ from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.wgmma import core as wgmma
 from kernels.runtime.emulator import run
 from tests.kernels.cluster.plans import CORES, inputs_of
-from tests.kernels.odd_values import KINDS, LOST, PROBLEM, allowed, difference, inputs
+from tests.kernels.odd_values import KINDS, PROBLEM, allowed, difference, inputs
 
 ONE_TILE = wgmma.Shape(1, 8, 64, 1)  # few queries, whose tiles of keys have accumulators of their own
 SHAPES = {"wgmma": wgmma.Shape(2, 16, 64, 1), "mma": mma.Shape(2, 16, 32, 64, 2, 4), "portable": None}
