@@ -35,7 +35,7 @@ book: .venv/.stamp
 	$(run) -m analysis build --gpu $(GPU) $(if $(STRICT),--strict)
 
 test: .venv/.stamp
-	$(run) -m pytest -n 2 --dist loadgroup
+	$(run) -m pytest -n 2
 
 test-deep: .venv/.transformers
 	$(run) -m pytest -n 2 --dist worksteal -m deep $(if $(WHOLE),--whole)

@@ -19,7 +19,6 @@ from kernels.runtime.identity import kernel_identity, source_hash
 from kernels.version import Problem
 from tests.wheel import ROOT, unpacked
 
-pytestmark = pytest.mark.xdist_group("package")
 KERNELS = ROOT / "kernels"
 MAIN = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128)
 USE = """

@@ -17,7 +17,6 @@ from analysis.findings import DIFFERS, HOLDS, Finding, numbers
 from analysis.record import files
 from tests.cards import REFUSED, write
 
-pytestmark = pytest.mark.xdist_group("compare")
 FIRST, OTHER = "made-up-12-0", "made-up-8-9"
 
 

@@ -45,7 +45,6 @@ def test_every_finding_stands_on_a_page() -> None:
 
 
 def test_each_number_of_a_finding_leads_to_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not numbers_csv.differs(), "python -m analysis number brings data/numbers.csv up to date"
     (row,) = [row for row in read_rows(numbers_csv.NUMBERS, "numbers") if row["finding"] == "wave-test"]
     assert "wave" in row["page"].split() and row["low"] < row["value"] < row["high"] and row["timer"] == "device_warm"
     run = read(DATA / "measured" / REFERENCE / row["run"], row["table"])
@@ -64,7 +63,6 @@ def test_each_number_of_a_finding_leads_to_its_rows(capsys: pytest.CaptureFixtur
         numbers_csv.main(["nobody"])
 
 
-pytestmark = pytest.mark.xdist_group("findings")
 EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
     "decode-free", "method-language",
 }  # fmt: skip

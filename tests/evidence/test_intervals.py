@@ -18,7 +18,6 @@ from tests.evidence.made_up import TWO, add_run, folder
 
 __all__ = ["folder"]
 
-pytestmark = pytest.mark.xdist_group("intervals")
 TIMERS = ("device_cold", "device_warm", "launched")
 PROCESSES, RUNS = 5, 4
 

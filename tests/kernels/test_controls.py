@@ -88,7 +88,6 @@ def test_control_computes_what_its_port_declares(control: Version, kind: str) ->
 COUNTED = [(name,) for name in ("rope_v7", "sinusoidal_v5", "rope_separate", "rope_v1c", "rope_v3")]
 
 
-@pytest.mark.xdist_group("marks")
 @pytest.mark.parametrize("name", swept(COUNTED, 1, 4))
 def test_control_rotates_as_often_as_its_port(counted_events, name: str) -> None:
     rotary = {"rope_v1c": 32, "rope_v3": 32, "sinusoidal_v5": 0}.get(name, 16)

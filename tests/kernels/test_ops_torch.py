@@ -138,7 +138,7 @@ def test_op_passes_opcheck(rest) -> None:
     opcheck(library.attention, (q, k, v, *rest))
 
 
-@pytest.mark.parametrize("name", ["half-split", "alibi"])
+@pytest.mark.parametrize("name", ["half-split", pytest.param("alibi", marks=pytest.mark.deep)])
 def test_op_compiles_whole_with_its_gradients(name: str) -> None:
     compiled = torch.compile(CALLS[name], fullgraph=True, backend="aot_eager")
     tensors, same = small(), small()

@@ -34,7 +34,6 @@ def test_every_version_is_recorded_as_it_is_today(table: str) -> None:
 OTHERS = ("sinusoidal_v5", "rope_v3", "rope_v6b", "sinusoidal_v3")
 
 
-@pytest.mark.xdist_group("marks")
 @pytest.mark.parametrize("name", ["rope_v7", *(pytest.param(name, marks=pytest.mark.deep) for name in OTHERS)])
 def test_events_of_one_block_times_the_blocks_are_those_of_all(counted_events: Callable, name: str) -> None:
     family = VERSIONS[name].family
