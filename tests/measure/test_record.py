@@ -283,7 +283,7 @@ def test_fields_that_old_runs_lack_match_any_card(data: Path) -> None:
     assert Writer(card, CARD).run("log").folder.parent == card
 
 
-def test_old_run_without_a_model_is_not_read_as_another_cards(data: Path) -> None:
+def test_a_recorded_run_that_names_no_model_is_not_read_in_the_folder_of_another(data: Path) -> None:
     """Two models have one power limit and as many SMs."""
     recorded = DATA / "measured" / "nvidia-h200"
     old = min(runs.folders(recorded))
@@ -292,6 +292,13 @@ def test_old_run_without_a_model_is_not_read_as_another_cards(data: Path) -> Non
         shutil.copyfile(DATA / "measured" / name / "gpu.json", data / name / "gpu.json")
     with pytest.raises(DataError, match=f"{old.name} is in .*nvidia-h200 too, which is of another card"):
         rows(data / REFERENCE, "runs")
+
+
+def test_folder_copied_into_the_folder_of_a_card_is_named(data: Path) -> None:
+    card = folder_of(CARD, "lab")
+    shutil.move(ended(card), card / "lab" / "20200101T000000Z")
+    with pytest.raises(DataError, match="20200101T000000Z is a run inside of lab: move it to"):
+        rows(card, "checks")
 
 
 # ---------------------------------------------------------------- which folder is a card's
@@ -327,3 +334,12 @@ def test_folder_that_is_named_takes_no_other_model_and_no_other_power_limit(data
             folder_of(gpu, "lab")
     with pytest.raises(DataError, match=r"--gpu is '\.\./lab'; it names a folder under"):
         folder_of(CARD, "../lab")
+
+
+def test_folder_is_found_by_a_name_that_is_a_number(data: Path) -> None:
+    """papermill -p gpu 4090"""
+    (data / "4090").mkdir()
+    (data / "4090" / "gpu.json").write_text("{}")
+    assert files.gpu_folder(4090).name == "4090"
+    with pytest.raises(DataError, match=r"no GPU called 5090 .*; there is: 4090; papermill .* -r gpu NAME"):
+        files.gpu_folder(5090)
