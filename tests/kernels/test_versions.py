@@ -34,15 +34,12 @@ BESIDE = [chosen for chosen in OWN if chosen.ablation or chosen.control_of]
 MAIN = [chosen for chosen in OWN if chosen not in BESIDE]
 LARGEST = [(chosen, largest(chosen)) for chosen in MAIN]
 OTHERS = [(chosen, case) for chosen in MAIN for case in quick_cases(chosen) if (chosen, case) not in LARGEST]
-# Others on the same cores, at seconds a compilation: what they add is tested with another one.
-SECONDS = (
-    "attention_v8", "rope_hybrid_v8", "rope_separate_v8", "sinusoidal_v6", "learned_v1", "alibi_v1", "rope_prompt32",
-    "fp16_phase7b", "fp16_phase7c",
-)  # fmt: skip
+# On the same kernels as others, or with tests of their own: seconds a compilation, as of a variant.
+SECONDS = ("rope_prompt32", "fp16_phase7b", "fp16_phase7c")
 
 
 def param(chosen: Version, *rest: CheckCase) -> Any:
-    later = chosen in BESIDE or chosen.id in SECONDS or chosen.fast_math
+    later = chosen in BESIDE or chosen.id in SECONDS or bool(chosen.variant_of)
     return pytest.param(chosen, *rest, marks=[pytest.mark.deep] * later)
 
 
