@@ -19,6 +19,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help="run sweeps in full that -m deep samples: hours")
 
 
+# Parts of names of tests that share what takes seconds to set up: one worker has them all.
+TOGETHER = "test_package.py", "test_intervals.py", "test_compare.py", "test_findings.py", "rotates_as", "of_one_block"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((name for name in TOGETHER if name in nodeid), nodeid)
+
+    return Together(config, log) if config.getoption("dist") == "load" else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "whole: left out of a sample of a long sweep; runs with --whole alone")
 
@@ -42,6 +57,15 @@ def events(name: str, problem: Any, blocks: int | None) -> list[dict[str, int]]:
 
     launches = static.work(VERSIONS[name](problem), blocks)
     return [{counter: n for counter, n in launch.items() if counter.startswith("event.")} for launch in launches]
+
+
+@pytest.fixture(scope="session")
+def e() -> Any:
+    """The evidence of the reference card."""
+    from analysis.evidence import Evidence
+    from analysis.record.files import REFERENCE
+
+    return Evidence.load(REFERENCE)
 
 
 @pytest.fixture(scope="session")

@@ -70,10 +70,7 @@ def test_every_module_of_kernels_is_installed_as_fused_pe_and_nothing_else(insta
     assert {path.name for path in installed.iterdir()} == {"fused_pe", metadata.name}
     modules = {path.relative_to(KERNELS) for path in KERNELS.rglob("*.py")}
     assert {path.relative_to(installed / "fused_pe") for path in installed.rglob("*.py")} == modules
-
-
-def test_the_installed_package_tells_type_checkers_that_it_is_typed(installed: Path) -> None:
-    assert (installed / "fused_pe" / "py.typed").exists()
+    assert (installed / "fused_pe" / "py.typed").exists()  # which type checkers look for
 
 
 def said_in_the_root(program: str, **environment: str) -> str:
@@ -83,7 +80,7 @@ def said_in_the_root(program: str, **environment: str) -> str:
     return (done.stdout + done.stderr).splitlines()[-1]
 
 
-def test_a_library_that_takes_the_folder_for_its_package_is_told_whose_it_is(tmp_path: Path) -> None:
+def test_folder_imported_in_place_of_another_package_names_itself(tmp_path: Path) -> None:
     """`import transformers` in the root asks for Hugging Face's `kernels`."""
     remedy = f"this is {KERNELS}; if another package called kernels is meant, run Python in another folder, or with -P"
     without = "import sys; sys.modules['numba'] = None; import kernels"
@@ -91,13 +88,12 @@ def test_a_library_that_takes_the_folder_for_its_package_is_told_whose_it_is(tmp
     theirs = tmp_path / "kernels-9.9.dist-info"
     theirs.mkdir()
     (theirs / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels\nVersion: 9.9\n")
-    asked = "from kernels import get_kernel"
+    asked = "import kernels; from kernels import runtime, attention; assert not hasattr(kernels, '__version__'); "
+    asked += "from kernels import get_kernel"
     assert said_in_the_root(asked, PYTHONPATH=str(tmp_path)) == f"ImportError: no get_kernel in kernels; {remedy}"
-    ours = "import kernels; from kernels import runtime, attention; print(hasattr(kernels, '__version__'))"
-    assert said_in_the_root(ours, PYTHONPATH=str(tmp_path)) == "False"
 
 
-def test_the_installed_package_is_the_repository_s_under_another_name(installed: Path, used: dict[str, Any]) -> None:
+def test_installed_package_is_the_repository_s_under_another_name(installed: Path, used: dict[str, Any]) -> None:
     """Same versions, same hashes, same keys of the compile cache: what is recorded of one is of the other."""
     assert Path(used["file"]).is_relative_to(installed) and not used["kernels"]
     assert used["versions"] == list(VERSIONS)
@@ -108,7 +104,7 @@ def test_the_installed_package_is_the_repository_s_under_another_name(installed:
     assert {"pandas", "matplotlib", "IPython", "triton", "kernels", "analysis"}.isdisjoint(used["loaded"])
 
 
-def test_the_installed_op_computes_what_the_repository_s_does_and_goes_by_its_own_name(used: dict[str, Any]) -> None:
+def test_installed_op_computes_what_the_repository_s_does_and_goes_by_its_own_name(used: dict[str, Any]) -> None:
     q, k, v = (torch.linspace(0, 1, heads * 24).sin().view(1, heads, 3, 8) for heads in (4, 2, 2))
     with warnings.catch_warnings(action="ignore"):
         out = rope_attention(q, k, v, interleaved=False, causal=True)
@@ -137,7 +133,7 @@ import fused_pe, torch
 q = torch.linspace(0, 1, 96).sin().view(1, 4, 3, 8)
 with warnings.catch_warnings(action="ignore"):
     assert fused_pe.rope_attention(q, q, q).shape == q.shape
-assert fused_pe.warm_up(2, 2, 64, seq_q=(1, 16), target="sm_90") == 4
+assert fused_pe.warm_up(2, 2, 64, dtype=torch.float16, target="sm_90") == 2
 of_log = ("fused_pe.log", "fused_pe.peers", "fused_pe.registry", "fused_pe.flash.versions")
 print([name for name in sys.modules if name.startswith(of_log)])
 try:
@@ -158,4 +154,4 @@ def test_op_needs_no_source_of_the_log_and_runs_from_a_zip_of_compiled_files(ins
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[]\nthe versions of fused_pe are read from its source files")
-    assert len(list((tmp_path / "cache").glob("*/*.cubin"))) == 4
+    assert len(list((tmp_path / "cache").glob("*/*.cubin"))) == 2

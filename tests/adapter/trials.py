@@ -32,18 +32,13 @@ COLUMNS = ("release", "family", "arguments", "max_rel_err", "allowed_rel_err", "
 SLACK = 4  # of an error over that of eager attention in float32
 HDIM = 24
 SIZES = {
-    **{"hidden_size": 4 * HDIM, "num_attention_heads": 4, "head_dim": HDIM, "intermediate_size": 48},
-    **{
-        "num_hidden_layers": 2,
-        "num_key_value_heads": 2,
-        "vocab_size": 61,
-        "max_position_embeddings": 64,
-        "initializer_range": 0.3,
-    },
-    **{"num_experts": 4, "num_local_experts": 4, "moe_intermediate_size": 16, "num_experts_per_tok": 2},
-    **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
-}
+    "hidden_size": 4 * HDIM, "num_attention_heads": 4, "head_dim": HDIM, "intermediate_size": 48,
+    "num_hidden_layers": 2, "num_key_value_heads": 2, "vocab_size": 61, "max_position_embeddings": 64,
+    "initializer_range": 0.3, "num_experts": 4, "num_local_experts": 4, "moe_intermediate_size": 16,
+    "num_experts_per_tok": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+LONG = {"short_factor": [1.0] * 12, "long_factor": [2.0] * 12, "original_max_position_embeddings": 8}
 WINDOW = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
 
 
@@ -84,12 +79,7 @@ REFUSED = {  # family: the model, its config, what the error names, and why
     "Qwen3 (window)": ("qwen3", WINDOW, "sliding_window 4", "windows"),
     "OLMo 3": ("olmo3", {}, "a Olmo3Model", "windows"),
     "Llama (dynamic)": ("llama", rope("dynamic", factor=2.0), "rope_type dynamic", "angles change with the length"),
-    "Phi-3 (longrope)": (
-        "phi3",
-        rope("longrope", short_factor=[1.0] * 12, long_factor=[2.0] * 12, original_max_position_embeddings=8),
-        "rope_type longrope",
-        "angles change with the length",
-    ),
+    "Phi-3 (longrope)": ("phi3", rope("longrope", **LONG), "rope_type longrope", "angles change with the length"),
     "Gemma 2": ("gemma2", {}, "a Gemma2Model", "windows, a soft cap of scores"),
     "Gemma 3": ("gemma3_text", {}, "a Gemma3TextModel", "windows, angles by layer"),
     "gpt-oss": ("gpt_oss", {}, "a GptOssModel", "windows, sinks"),
@@ -161,7 +151,7 @@ def beside_eager(model: Any, call: Callable[[Any], torch.Tensor] = prompt) -> tu
 
 @pytest.mark.parametrize("family", RIGHT)
 @torch.no_grad()
-def test_a_family_is_right(family: str, rows: Callable[..., None]) -> None:
+def test_family_is_right(family: str, rows: Callable[..., None]) -> None:
     kind, fields = RIGHT[family]
     model = make(kind, **fields)
     exact, single = (prompt(each) for each in (copy.deepcopy(model).double(), model))
@@ -190,7 +180,7 @@ def test_every_decoder_that_fuse_names_is_tried() -> None:
 
 
 @pytest.mark.parametrize("family", REFUSED)
-def test_a_family_is_refused(family: str, rows: Callable[..., None]) -> None:
+def test_family_is_refused(family: str, rows: Callable[..., None]) -> None:
     kind, fields, says, why = REFUSED[family]
     rows(family, refused=why)
     with torch.device("meta"):
@@ -244,17 +234,12 @@ def complex_tables(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[A
     return found, *turned, v
 
 
+OF_MROPE = (
+    "cos.flatten(0, 1)[:, :d/2], positions=arange(b * n).view(b, n), interleaved=False", "three axes of positions",
+)  # fmt: skip
 RECIPES = {  # family: its arguments, why `fuse` refuses it, and what calls the op and rotates q and k as it does
-    "Qwen2-VL": (
-        "cos.flatten(0, 1)[:, :d/2], positions=arange(b * n).view(b, n), interleaved=False",
-        "three axes of positions",
-        lambda *x: mrope(qwen2_vl, "qwen2_vl_text", *x),
-    ),
-    "Qwen3-VL": (
-        "cos.flatten(0, 1)[:, :d/2], positions=arange(b * n).view(b, n), interleaved=False",
-        "three axes of positions",
-        lambda *x: mrope(qwen3_vl, "qwen3_vl_text", *x),
-    ),
+    "Qwen2-VL": (*OF_MROPE, lambda *x: mrope(qwen2_vl, "qwen2_vl_text", *x)),
+    "Qwen3-VL": (*OF_MROPE, lambda *x: mrope(qwen3_vl, "qwen3_vl_text", *x)),
     "DeepSeek-V3": (
         "cos[0, :, :d/2], rotary_dim=d, interleaved=True; q, k with the rotary part first, v padded with zeros",
         "keys are cached compressed",
@@ -265,7 +250,7 @@ RECIPES = {  # family: its arguments, why `fuse` refuses it, and what calls the 
 
 
 @pytest.mark.parametrize("family", RECIPES)
-def test_a_recipe_is_right(family: str, rows: Callable[..., None]) -> None:
+def test_recipe_is_right(family: str, rows: Callable[..., None]) -> None:
     arguments, why, recipe = RECIPES[family]
     generator = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(2, 4, 9, 24, generator=generator).double() for _ in range(3))
@@ -341,13 +326,13 @@ MISTAKES = {  # what is called, and what of it the error names
 
 
 @pytest.mark.parametrize("way", CALLS)
-def test_a_call_is_right(way: str) -> None:
+def test_call_is_right(way: str) -> None:
     error, allowed = beside_eager(make("llama"), CALLS[way])
     assert error <= allowed
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_call_is_refused(mistake: str) -> None:
+def test_call_is_refused(mistake: str) -> None:
     call, says = MISTAKES[mistake]
     with pytest.raises(ValueError, match=re.escape(says)):
         call(fuse(make("llama", attention_dropout=0.1)))
@@ -363,7 +348,7 @@ def test_half_precision_is_as_near_to_float32_as_eager_attention(dtype: torch.dt
     assert distance(prompt(fuse(model).to(dtype)), exact) <= allowed
 
 
-def test_compiled_it_is_right_and_refuses() -> None:
+def test_compiled_model_is_right_and_refuses() -> None:
     model = make("llama", num_hidden_layers=1)
     error, allowed = beside_eager(model, lambda model: prompt(torch.compile(model, backend="eager")))
     assert error <= allowed
@@ -383,7 +368,7 @@ def test_each_model_has_angles_of_its_own() -> None:
 
 
 @torch.no_grad()
-def test_what_shares_a_config_with_a_fused_model_is_refused() -> None:
+def test_model_that_shares_a_config_with_a_fused_one_is_refused() -> None:
     model = make("llama")
     other = LlamaModel(model.config)
     fuse(model)
@@ -392,7 +377,7 @@ def test_what_shares_a_config_with_a_fused_model_is_refused() -> None:
 
 
 @torch.no_grad()
-def test_another_implementation_undoes_it_and_files_know_nothing_of_it(tmp_path: Path) -> None:
+def test_other_implementation_and_saved_files_are_eager(tmp_path: Path) -> None:
     model = make("llama")
     exact = prompt(model)
     fuse(model).save_pretrained(tmp_path)
@@ -403,7 +388,7 @@ def test_another_implementation_undoes_it_and_files_know_nothing_of_it(tmp_path:
 
 
 @torch.no_grad()
-def test_a_cache_of_other_keys_is_refused() -> None:
+def test_cache_of_other_keys_is_refused() -> None:
     model = make("llama")
     before = model(TOKENS[:, :8]).cache
     fuse(model)
@@ -415,7 +400,7 @@ def test_a_cache_of_other_keys_is_refused() -> None:
         model(TOKENS[:, 8:], cache=between)
 
 
-def test_what_is_not_of_transformers_or_not_declared_is_refused() -> None:
+def test_foreign_class_and_undeclared_field_are_refused() -> None:
     with pytest.raises(ValueError, match="a config with is_causal; it takes fields that LlamaConfig declares"):
         fuse(make("llama", is_causal=False))
     model = make("llama")

@@ -84,7 +84,7 @@ def test_no_table_has_the_reference_s_name_and_no_page_a_time_of_its_card(card: 
 
 
 @pytest.mark.cards
-def test_what_did_not_run_is_said_and_never_called_right(card: Path, pages: dict[str, str]) -> None:
+def test_version_that_did_not_run_is_never_called_right(card: Path, pages: dict[str, str]) -> None:
     assert {page: found[0] for page, html in pages.items() if (found := NO_NUMBER.search(words(html)))} == {}
     for page, html in pages.items():
         for first, cells in ROW.findall(html):
@@ -108,7 +108,7 @@ def test_each_finding_has_the_sentence_of_the_reference_and_a_badge(card: Path, 
 
 
 @pytest.mark.cards
-def test_a_book_of_another_card_leaves_the_committed_files_alone(pages: dict[str, str]) -> None:
+def test_book_of_another_card_leaves_the_committed_files_alone(pages: dict[str, str]) -> None:
     changed = ("git", "status", "--porcelain", "book", "README.md", "data")
     assert subprocess.run(changed, cwd=ROOT, capture_output=True).stdout == b""
 
@@ -119,7 +119,7 @@ def test_nothing_made_up_lies_among_the_measurements() -> None:
     assert not any(read_json(MEASURED / slug / "gpu.json").get("made_up") for slug in known_gpus())
 
 
-def test_a_folder_without_the_documents_study_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_without_the_documents_study_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MEASURED", tmp_path)
     with pytest.raises(DataError, match="no run of study 'log' is complete"):
         build.build(write("8.9", tmp_path, ("host",)).name)

@@ -54,7 +54,7 @@ def test_speedups_are_those_of_the_rows_of_a_card() -> None:
     ("low", "high", "side"),
     [(1.01, 2.0, 1), (0.5, 0.9, -1), (1.01, 1.04, 0), (0.98, 1.2, 0), (0.8, 1.1, 0)],
 )
-def test_a_tie_is_within_3_percent_or_has_an_interval_that_reaches_1(low: float, high: float, side: int) -> None:
+def test_tie_is_within_3_percent_or_has_an_interval_that_reaches_1(low: float, high: float, side: int) -> None:
     assert Estimate((low + high) / 2, low, high).side == side
 
 

@@ -32,7 +32,7 @@ def drawn() -> style.Plot:
     return style.Plot("figure", figure, "Caption.", "Alt.", pd.DataFrame({"y": [1 / 3, 3]}), MEASURED)
 
 
-def test_a_figure_is_the_same_bytes_again_and_says_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figure_is_the_same_bytes_again_and_says_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for where, time in (("a", "1"), ("b", "1000000000")):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", time)
         saving.save(drawn(), tmp_path / where)
@@ -49,7 +49,7 @@ def test_a_figure_is_the_same_bytes_again_and_says_what_it_is(tmp_path: Path, mo
     assert [(format, fact) for format, text in told.items() for fact in facts if fact not in text] == []
 
 
-def test_no_setting_of_the_users_matplotlibrc_reaches_a_figure(tmp_path: Path) -> None:
+def test_figure_ignores_the_users_matplotlibrc(tmp_path: Path) -> None:
     saving.save(drawn(), tmp_path / "plain")
     theirs = {"text.usetex": True, "font.family": "serif", "text.color": "red", "lines.linewidth": 9, "savefig.dpi": 50}
     with mpl.rc_context(theirs):
@@ -58,14 +58,14 @@ def test_no_setting_of_the_users_matplotlibrc_reaches_a_figure(tmp_path: Path) -
         assert path.read_bytes() == (tmp_path / "theirs" / path.name).read_bytes()
 
 
-def test_a_source_names_each_run_once() -> None:
+def test_source_names_each_run_once() -> None:
     rows = [{"run": f"2026112{day}T130720Z", "commit": "abc"} for day in (2, 1, 3, 2)]
     found = origin.measured_on("a card", rows)
     assert [run.date for run in found.runs] == ["2026-11-21", "2026-11-22", "2026-11-23"]
     assert str(MEASURED + origin.COUNTED + MEASURED) == f"{MEASURED}; counted in the emulator"
 
 
-def test_what_a_person_fills_in_reaches_bibtex_and_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_citation_fields_reach_bibtex_and_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fields(entry: str) -> dict[str, str]:
         return dict(re.findall(r"^  (\w+) = \{(.*)\},$", entry, re.MULTILINE))
 
@@ -88,14 +88,14 @@ def test_what_a_person_fills_in_reaches_bibtex_and_links(tmp_path: Path, monkeyp
         edition.edition(tmp_path / "lacking.cff")
 
 
-def test_what_a_checker_makes_again_is_there_and_the_package_has_the_editions_version() -> None:
+def test_codecheck_files_exist_and_package_has_the_version_of_the_edition() -> None:
     checked = yaml.safe_load((ROOT / "codecheck.yml").read_text())
     assert checked["paper"]["title"] == edition.edition().title
     assert all((ROOT / one["file"]).exists() and "`make " in one["comment"] for one in checked["manifest"])
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == edition.edition().version
 
 
-def test_a_table_can_be_downloaded_and_cited() -> None:
+def test_table_can_be_downloaded_and_cited() -> None:
     table = Table(("version", "time, µs"), [("<code>a_<wbr>b</code>", "12.3"), ("c", "–")])
     html = citing.table(table, MEASURED, table.anchor())
     (address,) = re.findall(r"href='data:text/csv;charset=utf-8,([^']+)'", html)
@@ -105,7 +105,7 @@ def test_a_table_can_be_downloaded_and_cited() -> None:
     assert "counted in the emulator" in own and "a card" not in own
 
 
-def test_a_figure_draws_its_csv_and_says_of_which_card_its_title_is(tmp_path: Path) -> None:
+def test_figure_draws_its_csv_and_says_of_which_card_its_title_is(tmp_path: Path) -> None:
     plot = figures.fusing(Evidence.load(REFERENCE))
     bars = [1 + bar.get_width() for axis in plot.figure.axes for bar in axis.patches]
     assert bars == pytest.approx([*plot.data[["published", "clock", "alone"]].stack().dropna()]) and len(bars) == 13
@@ -114,8 +114,7 @@ def test_a_figure_draws_its_csv_and_says_of_which_card_its_title_is(tmp_path: Pa
     assert "the title is of the NVIDIA H100 80GB HBM3" in " ".join(head.split())
 
 
-def test_a_figure_says_how_to_make_it_again_and_how_long_its_rows_took() -> None:
-    e = Evidence.load(REFERENCE)
+def test_figure_says_how_to_make_it_again_and_how_long_its_rows_took(e: Evidence) -> None:
     with citing.page_with([], "analysis/notebooks/wave.ipynb"):
         told = unescape(re.sub("<[^>]+>", "", citing.again(origin.measured(e, "log", "waves") + origin.COUNTED)))
     assert "papermill analysis/notebooks/wave.ipynb out.ipynb" in told

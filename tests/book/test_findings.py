@@ -13,7 +13,7 @@ from analysis import findings
 from analysis.book import numbers as numbers_csv
 from analysis.book.build import NOTEBOOKS
 from analysis.book.notebook import badge, paragraph
-from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured, Study
+from analysis.evidence import Comparison, Estimate, Estimates, Evidence, NotMeasured
 from analysis.findings import DIFFERS, HOLDS, NOT_MEASURED, OPEN, Finding, checks, faster, numbers, validation
 from analysis.models import rivals, waves
 from analysis.record import published
@@ -21,13 +21,6 @@ from analysis.record.files import DATA, REFERENCE, DataError, problem_columns, p
 from analysis.record.problems import name_of
 from analysis.record.runs import read
 from analysis.studies import study
-
-SWAPPED, HDIM, ROTARY = ("rope_v7", "rope_v6b"), 512, 128
-
-
-@pytest.fixture(scope="module")
-def e() -> Evidence:
-    return Evidence.load(REFERENCE)
 
 
 def with_times(e: Evidence, name: str, change: Callable[[pd.DataFrame], pd.DataFrame], **parts: Any) -> Evidence:
@@ -42,14 +35,6 @@ def with_times(e: Evidence, name: str, change: Callable[[pd.DataFrame], pd.DataF
     return replace(e, record=record)
 
 
-def swapped(timings: pd.DataFrame) -> pd.DataFrame:
-    """With the times of the two versions exchanged at one problem."""
-    here = timings["problem"].map(lambda p: (p.hdim, p.rotary_dim) == (HDIM, ROTARY))
-    other = dict(zip(SWAPPED, SWAPPED[::-1]))
-    timings.loc[here, "version"] = timings.loc[here, "version"].map(lambda name: other.get(name, name))
-    return timings
-
-
 def test_every_finding_holds_on_its_card_with_its_intervals() -> None:
     assert len(findings.load()) > 60 and findings.broken() == []
 
@@ -60,7 +45,6 @@ def test_every_finding_stands_on_a_page() -> None:
 
 
 def test_each_number_of_a_finding_leads_to_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not numbers_csv.differs(), "python -m analysis number brings data/numbers.csv up to date"
     (row,) = [row for row in read_rows(numbers_csv.NUMBERS, "numbers") if row["finding"] == "wave-test"]
     assert "wave" in row["page"].split() and row["low"] < row["value"] < row["high"] and row["timer"] == "device_warm"
     run = read(DATA / "measured" / REFERENCE / row["run"], row["table"])
@@ -77,23 +61,6 @@ def test_each_number_of_a_finding_leads_to_its_rows(capsys: pytest.CaptureFixtur
     assert f"{row['run']}/timings.csv.gz" in said and "def test(" in said and interval in said
     with pytest.raises(DataError, match="no finding 'nobody'"):
         numbers_csv.main(["nobody"])
-
-
-def test_two_swapped_times_change_what_asks_for_them_alone(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
-    after, touched, medians = with_times(e, "log", swapped), [False], Study.medians
-
-    def noting(self: Study, version: str, problem: Any, timer: str) -> Any:
-        touched[0] |= self.name == "log" and version in SWAPPED and (problem.hdim, problem.rotary_dim) == (HDIM, ROTARY)
-        return medians(self, version, problem, timer)
-
-    monkeypatch.setattr(Study, "medians", noting)
-    asking, changed = set(), set()
-    for each in findings.load().values():
-        before, touched[0] = each.home, False
-        changed |= {each.id} if each.on(after) != before else set()
-        asking |= {each.id} if touched[0] else set()
-    assert {"rope-v6b"} <= changed <= asking
-    assert len(asking) < len(findings.load()) / 3
 
 
 EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
@@ -113,6 +80,7 @@ STORY = {  # the same of the story
 }  # fmt: skip
 
 
+@pytest.mark.deep
 def test_findings_cease_where_comparisons_are_turned_round(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     speedup, share, time = Evidence.speedup, Evidence.share_closed, Evidence.time
     monkeypatch.setattr(Evidence, "speedup", lambda self, *asked, **more: 1 / speedup(self, *asked, **more))
@@ -124,6 +92,7 @@ def test_findings_cease_where_comparisons_are_turned_round(e: Evidence, monkeypa
     assert holding <= OTHERWISE | STORY
 
 
+@pytest.mark.deep
 def test_findings_on_documents_cease_with_other_rows(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, real = [False], published.by_id()
 
@@ -177,11 +146,11 @@ class Card:
         (Card("nothing"), 3.0, NOT_MEASURED),
     ],
 )
-def test_a_card_differs_where_no_interval_reaches_what_a_sentence_says(card: Card, high: float, word: str) -> None:
+def test_card_differs_where_no_interval_reaches_what_a_sentence_says(card: Card, high: float, word: str) -> None:
     assert made_up(2.0, 0.9, high).on(card).badge == word  # type: ignore[arg-type]
 
 
-def test_the_reference_needs_the_intervals_and_keeps_its_sentence(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_needs_the_intervals_and_keeps_its_sentence(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     sure, unsure = made_up(2.0, 1.9, 2.1), made_up(2.0, 0.9, 3.0)
     home: Any = Card("home")
     monkeypatch.setattr(findings, "committed", lambda slug: home)
@@ -223,7 +192,7 @@ def test_windows_are_where_the_blocks_of_one_version_no_longer_fit(e: Evidence) 
     assert [waves.places(e, name) for name in at_once] == [5 * 48, 6 * 48]
 
 
-def test_the_command_prints_what_differs_and_fails_for_the_reference_alone(
+def test_findings_command_fails_for_the_reference_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = Finding("wrong", "It is so.", lambda e: (numbers(), Comparison.exact(False)))

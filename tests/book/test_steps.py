@@ -13,7 +13,7 @@ from analysis.book import notebook
 from analysis.evidence import Evidence
 from analysis.models import moves
 from analysis.record import published
-from analysis.record.files import COUNTS, REFERENCE, problem_of
+from analysis.record.files import COUNTS, problem_of
 from analysis.record.text import gained
 from analysis.studies import PHASES
 from analysis.tables.steps import ladder, study_of
@@ -25,18 +25,13 @@ from tests.rows import read_table
 FAMILIES = ("attention", "sinusoidal", "rope", "fp16")
 
 
-@pytest.fixture(scope="module")
-def e() -> Evidence:
-    return Evidence.load(REFERENCE)
-
-
 @cache
 def counted() -> pd.DataFrame:
     return read_table(COUNTS, "counts")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_pictures_of_a_ladder_are_the_plans_of_its_steps_and_what_was_counted(family: str) -> None:
+def test_pictures_of_a_ladder_are_its_plans_and_counts(family: str) -> None:
     for name, drawn in figures.steps(family).data.groupby("version", sort=False):
         plan = moves.plan_of(str(name), 64 if family == "fp16" else 2048)
         rows = drawn.to_dict("records")
@@ -62,7 +57,7 @@ def test_the_pictures_of_a_ladder_are_the_plans_of_its_steps_and_what_was_counte
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_row_has_what_is_published_and_measured_of_a_step(e: Evidence, family: str) -> None:
+def test_row_of_a_step_has_its_published_and_measured_times(e: Evidence, family: str) -> None:
     rows = dict(zip([each.id for each in ladder(family)], tables.steps(e, family).plain().rows))
     assert {v.variant_of or v.id for v in ladder(family) if v.id not in PHASES} == {
         v.id for v in VERSIONS.values() if v.family == family and v.of_log and not (v.fast_math or v.variant_of)
@@ -86,7 +81,7 @@ def test_a_row_has_what_is_published_and_measured_of_a_step(e: Evidence, family:
             assert said.startswith(f"{1e3 * ms.value:,.0f} µs"), name
 
 
-def test_a_step_shows_its_speed_and_what_it_changes(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_shows_its_speed_and_its_diff(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Markdown] = []
     monkeypatch.setattr(notebook, "display", shown.append)
     notebook.step(e, "rope_v1b")

@@ -14,14 +14,14 @@ from tests.evidence.made_up import TWO, add_run, folder
 __all__ = ["folder"]
 
 
-def test_a_version_shows_what_was_published_and_how_the_two_compare(folder: Path) -> None:
+def test_version_shows_what_was_published_and_how_the_two_compare(folder: Path) -> None:
     add_run(folder, "1", dict(zip(TWO, ([20.0, 21.0], [10.0, 10.0]))))
     ((_, table),) = versions.times(Evidence.load(folder), VERSIONS["rope_v7"])
     html = table._repr_html_()
     assert "0.047" in html and "1.45×" in html and "2.05×" in html
 
 
-def test_what_could_not_run_says_why() -> None:
+def test_version_that_could_not_run_says_why() -> None:
     e = Evidence.load("nvidia-h200")
     refused = e.study("log").checks.query("status == 'infeasible'")
     assert len(refused)

@@ -15,17 +15,12 @@ from analysis.book.build import NOTEBOOKS
 from analysis.evidence import TIE, Evidence
 from analysis.models import rivals
 from analysis.models.rivals import label
-from analysis.record.files import DATA, REFERENCE, read_rows
+from analysis.record.files import DATA, read_rows
 from analysis.record.text import NOTHING
 from analysis.tables import use
 from kernels import rope_attention
 
 PAGE = NOTEBOOKS / "practice.ipynb"
-
-
-@pytest.fixture(scope="module")
-def e() -> Evidence:
-    return Evidence.load(REFERENCE)
 
 
 def test_problems_where_the_kernel_loses_come_first_marked(e: Evidence) -> None:
@@ -36,7 +31,7 @@ def test_problems_where_the_kernel_loses_come_first_marked(e: Evidence) -> None:
     assert gains == sorted(gains)
 
 
-def test_the_speedup_of_a_row_is_that_of_its_two_times(e: Evidence) -> None:
+def test_speedup_of_a_row_is_that_of_its_two_times(e: Evidence) -> None:
     """Up to a tie: a speedup is a mean over processes and printed to 0.01, the times are medians and printed to 0.1."""
     for row in use.beside_pytorch(e).plain().rows:
         ours, theirs, speedup = (float(re.match(r"[\d.]+", cell)[0]) for cell in row[1:4])  # type: ignore[index]
@@ -50,7 +45,7 @@ def test_each_shape_of_the_map_has_a_mark_that_no_other_hides(e: Evidence) -> No
 
 
 @pytest.mark.filterwarnings("ignore:.*computes this attention in PyTorch")
-def test_the_example_of_the_page_prints_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_of_the_page_prints_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     (cell,) = [cell for cell in nbformat.read(PAGE, as_version=4).cells if "It prints" in cell.source]
     told = {kind: "".join(re.findall(rf"```{kind}\n(.*?)```", cell.source, re.S)) for kind in ("python", "text")}
     monkeypatch.setitem(__import__("sys").modules, "fused_pe", kernels)
@@ -61,7 +56,7 @@ def test_the_example_of_the_page_prints_what_it_says(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.filterwarnings("ignore:.*computes this attention in PyTorch")
-def test_the_recipes_of_the_page_give_what_each_sequence_gives_alone() -> None:
+def test_recipes_of_the_page_give_what_each_sequence_gives_alone() -> None:
     (cell,) = [cell for cell in nbformat.read(PAGE, as_version=4).cells if "a row for each token" in cell.source]
     (code,) = re.findall(r"```python\n(.*?)```", cell.source, re.S)
     made = {"torch": torch, "rope_attention": rope_attention}
@@ -77,7 +72,7 @@ def test_the_recipes_of_the_page_give_what_each_sequence_gives_alone() -> None:
         torch.testing.assert_close(made["padded"][i : i + 1, :, unpadded:], out, rtol=0, atol=1e-5)
 
 
-def test_a_row_of_models_has_arguments_or_why_they_are_refused() -> None:
+def test_row_of_models_has_arguments_or_why_they_are_refused() -> None:
     rows = use.families().plain().rows
     recorded = [row["family"] for row in read_rows(DATA / "families.csv", "families")]
     assert sorted(name for row in rows for name in row[0].split(", ")) == sorted(recorded)
@@ -85,7 +80,7 @@ def test_a_row_of_models_has_arguments_or_why_they_are_refused() -> None:
     assert all(row[3] == "yes" or row[3].startswith("refused: ") for row in rows)
 
 
-def test_the_book_tells_every_argument_of_the_op_and_its_default() -> None:
+def test_book_tells_every_argument_of_the_op_and_its_default() -> None:
     """A default is told as it is written in Python, where it is not a tensor's or made of the others."""
     cells = nbformat.read(NOTEBOOKS / "method.ipynb", as_version=4).cells
     (cell,) = [cell for cell in cells if "| argument | what it is |" in cell.source]

@@ -13,7 +13,7 @@ from analysis.book import pages, sources
 from analysis.evidence import Evidence
 from analysis.measure import counters
 from analysis.models.moves import example
-from analysis.record.files import REFERENCE, DataError
+from analysis.record.files import DataError
 from analysis.tables import versions
 from analysis.tables.table import address, page_of
 from kernels import VERSIONS, Problem
@@ -21,11 +21,6 @@ from kernels.device import reduce
 from kernels.log.rope import v7_hybrid
 
 ONE_EACH = ("attention_register_tiling", "sinusoidal_v5", "rope_v7", "fp16_phase4")
-
-
-@pytest.fixture(scope="module")
-def e() -> Evidence:
-    return Evidence.load(REFERENCE)
 
 
 def test_each_version_stands_on_one_written_page(tmp_path: Path, e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +33,7 @@ def test_each_version_stands_on_one_written_page(tmp_path: Path, e: Evidence, mo
 
 
 @pytest.mark.parametrize("name", ONE_EACH)
-def test_a_page_has_what_was_measured_and_declared(name: str, e: Evidence) -> None:
+def test_version_page_has_its_times_and_hazards(name: str, e: Evidence) -> None:
     text = re.sub(r" data-label='[^']*'", "", pages.page(e, VERSIONS[name]))
     for study in versions.complete(e):
         for problem in versions.taken(study, VERSIONS[name]):
@@ -53,7 +48,7 @@ def test_a_page_has_what_was_measured_and_declared(name: str, e: Evidence) -> No
         assert f"<div id='{other}'></div>" in text and VERSIONS[other].title in text
 
 
-def test_a_version_that_is_registered_gets_a_page(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_that_is_registered_gets_a_page(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     new = replace(VERSIONS["rope_v7"], id="rope_v99", parent="rope_v7", title="A new one")
     monkeypatch.setitem(VERSIONS, "rope_v99", new)
     text = pages.page(e, new)
@@ -73,7 +68,7 @@ def test_every_version_has_a_listing_and_a_diff_to_its_parent() -> None:
     assert " fast-math\n" in sources.kernel_text("rope_v3_fast_math")  # how its kernel is built
 
 
-def test_an_excerpt_is_the_lines_of_a_kernel_or_an_error() -> None:
+def test_excerpt_is_the_lines_of_a_kernel_or_an_error() -> None:
     found = sources.excerpt(v7_hybrid, "while dim < hdim:", "dim += 4").splitlines()
     assert found[0] == "# kernels/log/rope/v7_hybrid.py"
     assert found[1] == "while dim < hdim:" and found[-1] == "    dim += 4"

@@ -13,7 +13,7 @@ import pytest
 
 from analysis.evidence import Evidence
 from analysis.models import waves
-from analysis.record.files import REFERENCE, ROOT
+from analysis.record.files import ROOT
 from analysis.studies import MAIN, study
 from analysis.tables.waves import slider
 from kernels.limits import LIMITS
@@ -44,8 +44,7 @@ def test_slider_holds_the_blocks_that_the_compiler_reports(target: str) -> None:
         assert call("held", registers, 32 * limits.warps, 1) == blocks_per_sm(launch, target, used)  # type: ignore[arg-type]
 
 
-def test_slider_counts_the_waves_of_every_measured_number_of_heads() -> None:
-    e = Evidence.load(REFERENCE)
+def test_slider_counts_the_waves_of_every_measured_number_of_heads(e: Evidence) -> None:
     for problem in study("waves").problems:
         for name in (waves.V7, waves.SEPARATE):
             registers = waves.compiled(e, name, "registers", e.target, problem.hdim)
@@ -53,8 +52,7 @@ def test_slider_counts_the_waves_of_every_measured_number_of_heads() -> None:
             assert call("wavesOf", problem.heads, at_once) == waves.waves(e, name, problem)
 
 
-def test_slider_begins_at_the_authors_shape_and_shows_what_was_measured() -> None:
-    e = Evidence.load(REFERENCE)
+def test_slider_begins_at_the_authors_shape_and_shows_what_was_measured(e: Evidence) -> None:
     begins = json.loads(unescape(re.search("data-begins='([^']*)'", slider(e))[1]))  # type: ignore[index]
     own, other = (call("held", each, 1536, begins["sms"]) for each in begins["registers"])
     assert (own, other) == tuple(waves.places(e, name) for name in (waves.V7, waves.SEPARATE))

@@ -68,11 +68,11 @@ INF = float("inf")
         ("cause", "least", [2], (1, 1), "refuted"),  # an exact count
     ],
 )
-def test_an_outcome_follows_from_an_interval(kind: str, rule: str, bounds: list, interval: tuple, outcome: str) -> None:
+def test_outcome_follows_from_an_interval(kind: str, rule: str, bounds: list, interval: tuple, outcome: str) -> None:
     assert decide(kind, rule, bounds, Estimate(sum(interval) / 2, *interval), unit="of the gap") == outcome
 
 
-def test_a_printed_number_is_met_by_what_rounds_to_it() -> None:
+def test_printed_number_is_met_by_what_rounds_to_it() -> None:
     assert decide("count", "equals", [16.8e6], Estimate(*(16_777_216.0,) * 3), digits=3) == "exact"
     assert decide("count", "equals", [16.8e6], Estimate(*(16_777_216.0,) * 3)) == "wrong"
     assert decide("count", "equals", [0.47], Estimate(*(0.4651,) * 3), digits=2) == "exact"
@@ -102,7 +102,7 @@ R, S, N, P, A, U = "reproduced", "same direction", "no difference", "opposite", 
         ("cause", ["refuted", "refuted", "not supported"], "refuted"),
     ],
 )
-def test_a_verdict_follows_from_the_places_of_the_headline(kind: str, places: list[str], verdict: str) -> None:
+def test_verdict_follows_from_the_places_of_the_headline(kind: str, places: list[str], verdict: str) -> None:
     assert rule.verdict(kind, places) == verdict
 
 
@@ -122,7 +122,7 @@ def test_conditions_that_disagree_are_the_verdict(given: dict[str, str], verdict
     assert rule.across(given) == verdict
 
 
-def test_a_condition_whose_interval_is_too_wide_demotes_nothing() -> None:
+def test_condition_whose_interval_is_too_wide_demotes_nothing() -> None:
     given = {THEIR_CLOCK: "same direction", THEIR_SMS: "reproduced"}
     assert rule.across(given) == "same direction" and rule.across(given, unsure=[THEIR_CLOCK]) == "reproduced"
     apart = {**given, THEIR_SMS: "opposite"}
@@ -147,7 +147,7 @@ def test_parts_that_disagree_are_in_part(parts: list[str], verdict: str) -> None
     assert rule.together(parts) == verdict
 
 
-def test_a_cause_needs_an_effect() -> None:
+def test_cause_needs_an_effect() -> None:
     assert rule.explain("supported", ["holds"], exact=False) == "supported"
     assert rule.explain("supported", ["holds", "refuted"], exact=False) == "not supported"
     assert rule.explain("supported", [U], exact=False) == U
@@ -203,7 +203,7 @@ def columns(row: dict[str, Any], table: str) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name in known}
 
 
-def test_a_row_says_what_it_compares_and_what_it_is_from(card: Path) -> None:
+def test_row_says_what_it_compares_and_what_it_is_from(card: Path) -> None:
     row = judge.judge_claim(claim("number", twice), at(card))[0]
     assert row["outcome"] == REPRODUCED and row["measured"] == pytest.approx(1.997, abs=1e-3)
     assert row["low"] > 1.98 and row["high"] < 2.02, "the spread of the times themselves is no matter"
@@ -214,7 +214,7 @@ def test_a_row_says_what_it_compares_and_what_it_is_from(card: Path) -> None:
     assert row["evidence"] == "plans; gpu.json"
 
 
-def test_a_bound_is_a_number_a_row_or_one_for_each_place() -> None:
+def test_bound_is_a_number_a_row_or_one_for_each_place() -> None:
     two = Estimates({512: Estimate.exact(1), 2048: Estimate.exact(2)}, "×")
     places = headline("n", {"a": two, "b": two}, published=("N107", "N108", "N109", 3)).places
     assert [(place.label, place.hdim) for place in places] == [("a", 512), ("a", 2048), ("b", 512), ("b", 2048)]
@@ -242,7 +242,7 @@ def test_claim_of_times_is_judged_on_their_sms_by_both_clocks(card: Path) -> Non
     assert {row["verdict"] for row in judge.judge_claim(one, at(card))} == {"depends on the timer"}
 
 
-def test_an_effect_counts_at_the_places_that_it_shares(card: Path) -> None:
+def test_effect_counts_at_the_places_that_it_shares(card: Path) -> None:
     def ask(e: Evidence) -> Iterator[Test]:
         numbers = Estimates({512: Estimate.exact(1), 2048: Estimate.exact(1)}, "%")
         yield headline("n", {"a": numbers, "b": numbers}, least=0.5)
@@ -256,7 +256,7 @@ def test_an_effect_counts_at_the_places_that_it_shares(card: Path) -> None:
     }  # fmt: skip
 
 
-def test_an_incomplete_run_decides_nothing(card: Path) -> None:
+def test_incomplete_run_decides_nothing(card: Path) -> None:
     measure(card, 4, run="s", complete=False)
     (row,) = judge.judge_claim(claim("number", twice_in_log), at(card))
     assert (row["verdict"], row["evidence"]) == (REPRODUCED, "timings of log, run r")
@@ -327,7 +327,7 @@ def test_claims_are_well_formed_and_contradict_each_other() -> None:
 
 
 @pytest.mark.deep
-def test_a_planted_change_flips_the_verdicts_that_depend_on_it_and_no_other(tmp_path: Path) -> None:
+def test_planted_change_flips_the_verdicts_that_depend_on_it_and_no_other(tmp_path: Path) -> None:
     """A version made ten times as fast."""
     version, copy = "attention_online_fixed", tmp_path / "planted"
     shutil.copytree(MEASURED / REFERENCE, copy)
@@ -348,13 +348,13 @@ def test_a_planted_change_flips_the_verdicts_that_depend_on_it_and_no_other(tmp_
 @pytest.mark.parametrize(
     "gpu", [pytest.param(gpu, marks=[pytest.mark.deep] * (gpu != REFERENCE)) for gpu in known_gpus()]
 )
-def test_the_recorded_verdicts_are_todays(gpu: str, tmp_path: Path) -> None:
+def test_recorded_verdicts_are_todays(gpu: str, tmp_path: Path) -> None:
     write_table(tmp_path / "verdicts.csv", "verdicts", judge.verdicts(Evidence.load(MEASURED / gpu)))
     recorded = (MEASURED / gpu / "verdicts.csv").read_text(encoding="utf-8")
     assert recorded == (tmp_path / "verdicts.csv").read_text(encoding="utf-8"), "make claims brings them up to date"
 
 
-def test_the_command_writes_them_and_names_an_unknown_gpu(
+def test_claims_command_writes_verdicts_and_names_an_unknown_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command_line.main(["claims", "--gpu", "abacus"]) == 1

@@ -70,7 +70,7 @@ TILE = descriptor(0, 1024, 512, 64)
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 @pytest.mark.parametrize("swizzle", [128, 64, 32])
-def test_a_product_of_registers_and_a_transposed_tile(kind: str, swizzle: int) -> None:
+def test_product_of_registers_and_a_transposed_tile(kind: str, swizzle: int) -> None:
     """V lies as [key][dim]: keys are the terms. Terms 16 .. 31 of 32, in slabs of as many dims as the swizzle holds."""
     (a, a_bits), (v, v_bits) = drawn(kind, 64, DEPTH), drawn(kind, 2 * DEPTH, COLUMNS)
     leading = 2 * DEPTH * swizzle
@@ -82,7 +82,7 @@ def test_a_product_of_registers_and_a_transposed_tile(kind: str, swizzle: int) -
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
-def test_a_product_of_two_tiles(kind: str) -> None:
+def test_product_of_two_tiles(kind: str) -> None:
     """Q and K lie as [row][dim]: dims 16 .. 31 of 64."""
     (q, q_bits), (k, k_bits) = drawn(kind, 32, 64), drawn(kind, COLUMNS, 64)
     x = np.concatenate([image(q_bits, 0, 128, 0, 4096), image(k_bits, 0, 128, 0, 4096)])
@@ -94,7 +94,7 @@ def test_a_product_of_two_tiles(kind: str) -> None:
     np.testing.assert_allclose(out, spread(expected), rtol=2**-22, atol=2**-22)
 
 
-def test_a_wait_leaves_the_last_groups_under_way() -> None:
+def test_wait_leaves_the_last_groups_under_way() -> None:
     (a, a_bits), (v, v_bits) = drawn("f16", 64, DEPTH), drawn("f16", DEPTH, COLUMNS)
     one = product("f16", REGISTERS, TILE, "1") + "wgmma.commit_group.sync.aligned;"
     other = one.replace(TOTALS, "{" + ", ".join(f"%f{16 + i}" for i in range(16)) + "}")
@@ -106,7 +106,7 @@ def test_a_wait_leaves_the_last_groups_under_way() -> None:
 
 
 @pytest.mark.parametrize("after", [True, False])
-def test_a_tile_may_be_overwritten_when_its_product_has_been_waited_for(after: bool) -> None:
+def test_tile_may_be_overwritten_when_its_product_has_been_waited_for(after: bool) -> None:
     """Warp 4 waits for the others at a barrier, and stores to the tile."""
     _, v_bits = drawn("f16", DEPTH, COLUMNS)
     start = product("f16", REGISTERS, TILE, "1") + "wgmma.commit_group.sync.aligned;"
@@ -160,7 +160,7 @@ def copied(body: str, place: tuple[int, int, int] = (0, 0, 0), of: TensorMap = M
 
 
 @pytest.mark.parametrize("place", [(0, 0, 0), (64, 0, 2), (32, 2, 1), (-16, -3, 1), (0, 0, 3), (96, 0, 0)])
-def test_a_box_with_zeros_where_the_tensor_ends(place: tuple[int, int, int]) -> None:
+def test_box_with_zeros_where_the_tensor_ends(place: tuple[int, int, int]) -> None:
     out, report = copied(OPEN + EXPECT + COPY + WAIT + READ, place)
     tensor = np.zeros((8, 32, 256), np.uint16)  # zeros all around
     tensor[2:5, 8:13, 64:160] = np.arange(3 * 5 * 112, dtype=np.uint16).reshape(3, 5, 112)[:, :, :96]

@@ -190,7 +190,7 @@ def test_divergent_barrier(body: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["random", "in step"])
-def test_an_endless_loop_is_a_finding(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_loop_is_a_finding(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[execute.__module__], "ENDLESS", 1000)
     (finding,) = played("mov.u32 %r0, 0; $again: add.u32 %r0, %r0, 1; bra $again; ret;", schedule=schedule)[1].findings
     assert finding.kind == "endless_loop" and finding.instruction == "add.u32 %r0, %r0, 1"
@@ -360,7 +360,7 @@ def test_run_of_a_plan() -> None:
     assert {(f.kind, f.kernel, f.place) for f in racy.findings} == {("race", "row_sums_racy", "values")}
 
 
-def test_plan_with_a_table_and_an_output_nobody_writes() -> None:
+def test_unwritten_output_of_a_plan_is_reported() -> None:
     def copy(table, out):
         i = uint32(cuda.threadIdx.x)
         if i < uint32(20):

@@ -93,7 +93,7 @@ def test_another_barrier_does_not_wait_for_the_stores() -> None:
         assert kinds(sent(body.replace("{}", first), room=512)[1]) == expected
 
 
-def test_a_phase_takes_all_its_arrivals_and_the_next_one_the_same() -> None:
+def test_phase_takes_all_its_arrivals_and_the_next_one_the_same() -> None:
     arrive = "mbarrier.arrive.shared::cta.b64 _, [%r0];"
     body = "mov.u32 %r8, 1; @%p0 st.shared.u32 [%r0+16], %r8;" + arrive + wait(0, "first")
     body += "ld.shared.u32 %f2, [%r0+16];" + arrive + wait(1, "second")
@@ -103,7 +103,7 @@ def test_a_phase_takes_all_its_arrivals_and_the_next_one_the_same() -> None:
     assert kinds(sent(body, count=65)[1]) == {"deadlock"}
 
 
-def test_a_deadlock_says_what_is_missing() -> None:
+def test_deadlock_says_what_is_missing() -> None:
     (finding,) = sent(EXPECT.format(260) + SEND + wait() + LOAD)[1].findings
     assert finding.kind == "deadlock" and finding.count == 128 and finding.instruction.startswith("mbarrier.try_wait")
     assert finding.place == "mbarrier in 'buffer', 0 arrivals and 4 bytes short in phase 0"
@@ -149,7 +149,7 @@ class Knowledge:
 
 @pytest.mark.parametrize("cluster", [1, 2, 4])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_order_of_warps_is_exact(cluster: int, seed: int) -> None:
+def test_order_of_warps_is_exact(cluster: int, seed: int) -> None:
     """Random accesses, stores that count, waits and barriers against sets of accesses; reads are of the own block."""
     rng = np.random.default_rng(seed)
     blocks, warps, each, granules, bytes_a_phase = 4, 4, 1, 4, 4  # barriers and free granules of a block

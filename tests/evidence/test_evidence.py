@@ -27,7 +27,7 @@ def half(values: np.ndarray, gain: float) -> float:
     return float(half_width(values.var(ddof=1), len(values), POOL, gain))
 
 
-def test_a_ratio_varies_between_runs_as_the_pool_says() -> None:
+def test_ratio_varies_between_runs_as_the_pool_says() -> None:
     logs = np.log(np.array(SLOW) / FAST)
     found = sample("a", SLOW) / sample("b", FAST)
     wide = half(logs, 1.0)

@@ -89,7 +89,7 @@ def covered(logs: np.ndarray, known: Pool | None = None) -> int:
     return int((np.abs(logs[:, -1].mean(1) - logs[:, -2].mean(1)) <= half).sum())
 
 
-def test_the_pool_finds_a_known_variance_between_runs_and_errs_to_the_wide_side() -> None:
+def test_pool_finds_a_known_variance_between_runs_and_errs_to_the_wide_side() -> None:
     """A mean square of 6000 degrees of freedom is known to 2 %: here to four deviations. The variance of five processes
     is as often half as twice what it should be, which makes what is between runs seem larger, never smaller."""
     error = 4 * math.sqrt(2 / (2000 * (RUNS - 1)))
@@ -151,7 +151,7 @@ def test_pool_needs_two_complete_runs(folder: Path, count: int) -> None:
         assert ratio.high - ratio.low > 0.05 > 0  # 2 % between runs, of a ratio of two
 
 
-def test_a_ratio_of_one_run_takes_in_what_others_know(folder: Path) -> None:
+def test_ratio_of_one_run_takes_in_what_others_know(folder: Path) -> None:
     add_runs(folder, 3)
     add_run(folder, "5", {"rope_v1c": [20.0, 20.1, 20.2], TWO[0]: [10.0, 10.1, 10.0]})
     found = Evidence.load(folder).speedup(TWO[0], "rope_v1c")[512]

@@ -26,7 +26,7 @@ def test_complete_runs_of_todays_code_count_alike(folder: Path) -> None:
     assert e.study("log").run["run"] == "20260102"
 
 
-def test_a_ratio_is_within_a_process_and_its_interval_over_them(folder: Path) -> None:
+def test_ratio_is_within_a_process_and_its_interval_over_them(folder: Path) -> None:
     add_run(folder, "1", dict(zip(TWO, ([20.0, 40.0, 90.0, 7.0], [10.0, 20.0, 30.0]))))
     found = Evidence.load(folder).speedup(*reversed(TWO))[512]
     # by hand: logs ln 2, ln 2, ln 3; mean 0.82829, deviation 0.23410, t(0.975, 2 degrees) = 4.30265
@@ -35,7 +35,7 @@ def test_a_ratio_is_within_a_process_and_its_interval_over_them(folder: Path) ->
     assert (found.low, found.high) == pytest.approx((math.exp(0.82829 - half), math.exp(0.82829 + half)), rel=1e-4)
 
 
-def test_a_changed_kernel_is_stale_until_todays_is_measured(folder: Path) -> None:
+def test_changed_kernel_is_stale_until_todays_is_measured(folder: Path) -> None:
     add_run(folder, "1", {"rope_v7": [10.0]}, source_hash="0" * 16)
     found = Evidence.load(folder)
     assert found.study("log").stale_versions() == ["rope_v7"] and found.time("rope_v7")[512].about.stale == ("rope_v7",)
@@ -52,7 +52,7 @@ def test_study_without_complete_run_is_empty_and_unknown_gpu_named(folder: Path)
         Evidence.load("abacus")
 
 
-def test_the_worse_of_the_two_inputs_decides(folder: Path) -> None:
+def test_worse_of_the_two_inputs_decides(folder: Path) -> None:
     """The error that counts is the larger share of what its input allows; that which is shown, the larger number."""
     add_run(folder, "1", {"rope_separate": [10.0]})
     ok = {"status": "ok", "reason": None, "max_abs_err": 3e-7, "allowed_abs_err": 9e-7, "nan_share": 0.0}

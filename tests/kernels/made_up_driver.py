@@ -7,7 +7,8 @@ address, stride, table or number makes a wrong result, as on a card.
 import contextlib
 import ctypes
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ import torch
 from cuda.bindings import driver
 
 from kernels.flash import args
+from kernels.flash.call import Call, Request
+from kernels.flash.cluster.call import cluster_call
 from kernels.flash.combine import NAMES as COMBINED
 from kernels.op.arguments import Asked, Tensors
 from kernels.op.fallback import attend
@@ -24,7 +27,7 @@ from kernels.runtime import compile as compiler
 from kernels.runtime import forget, gpu, streams
 from kernels.runtime.gpu import C_FORMATS
 from kernels.tensor_map import MAP_BYTES, TensorMap
-from kernels.version import Kernel
+from kernels.version import Kernel, Launch
 
 OK, TOO_LARGE = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
 NOT_IN_CAPTURE = driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
@@ -34,8 +37,10 @@ CELLS = {"Q": ctypes.c_uint64, "I": ctypes.c_uint32, "i": ctypes.c_int32, "f": c
 GROUPS = (args.Tensors, args.Sizes, args.Rotation, args.Workspace)
 NAMES = [name for group in GROUPS for name in (group._fields if group is not args.Rotation else
          ["turn_batch" if field == "batch" else field for field in group._fields])]  # fmt: skip
+AXES = ("batch", "head", "row")
 THREADS = 12  # offset in a configuration
 PARTS, MAPS = ("scales", "q_parts", "k_parts", "v_parts"), ("q_map", "k_map", "v_map")
+CLUSTER_SIZES = ("kv_heads", "reciprocal", "seq_q", "seq_k", "hdim", "rotary_dim", "q_offset", "causal", "scale")
 EXTRA = {0: (), 1: ("k_rotated",), 2: MAPS[1:], 3: (*MAPS[1:], "batches"), 4: PARTS, 7: (*PARTS, *MAPS)}
 
 
@@ -206,7 +211,12 @@ class DecodeCard(Driver):
 
 
 def rates_in(given: dict[str, Any], hdim: int, pairs: int, threads: int, size: int) -> torch.Tensor:
-    """Half turns a position of each pair; the table also has the rotation from one row of a thread to its next."""
+    """Half turns a position of each pair; the table also has the rotation from one row of a thread to its next.
+
+    Without `threads` it has the half turns alone, in two parts.
+    """
+    if not threads:
+        return at(given["rates"], (pairs, 2), (2, 1)).double().sum(-1)
     all_pairs = max(64, 1 << (hdim - 1).bit_length()) // 2
     rates, step = at(given["rates"], (2, all_pairs, 2), (2 * all_pairs, 2, 1)).double()
     rates = rates.sum(-1)
@@ -219,7 +229,8 @@ def rates_in(given: dict[str, Any], hdim: int, pairs: int, threads: int, size: i
 def attend_as(given: dict[str, Any], batch: int, threads: int, **moved: Any) -> None:
     """Attention over the memory that the arguments of a launch tell of; `moved` are tensors that it reads elsewhere.
 
-    `threads` share the rows of a tile of keys.
+    `threads` share the rows of a tile of keys; 0: see `rates_in`. The output is NaN first: blocks write while others
+    read.
     """
     parts = given["kernel"].split("_")
     dtype, hdim = getattr(torch, parts[2]), int(parts[3][1:])
@@ -229,13 +240,16 @@ def attend_as(given: dict[str, Any], batch: int, threads: int, **moved: Any) -> 
     raw = np.int16 if dtype != torch.float32 else np.float32
 
     def tensor(name: str) -> torch.Tensor:
-        strides = tuple(given[f"{name}_{axis}"] for axis in ("batch", "head", "row"))
+        strides = tuple(given[f"{name}_{axis}"] for axis in AXES)
         return at(given[name], (batch, *sizes[name], hdim), (*strides, 1), raw).view(dtype)
 
     pairs, places = given["rotary_dim"] // 2, max(seq_k, given["q_offset"] + seq_q)
     cos = sin = positions = slopes = lengths = None
     if "tables" in parts:
-        cos, sin = (at(given[x], (given["rows"], pairs), (given["pitch"], 1)) for x in ("cos", "sin"))
+        cos, sin = (at(given[x], (given["rows"], pairs + pairs % 2), (given["pitch"], 1)) for x in ("cos", "sin"))
+        assert not (given["cos"] | given["sin"] | 4 * given["pitch"]) & 7  # two pairs are loaded at a time
+        assert bool((cos[:, pairs:] == 1).all() and (sin[:, pairs:] == 0).all())
+        cos, sin = cos[:, :pairs], sin[:, :pairs]
     elif pairs:
         angle = np.pi * torch.arange(1200)[:, None] * rates_in(given, hdim, pairs, threads, dtype.itemsize)
         cos, sin = angle.cos().float(), angle.sin().float()
@@ -250,7 +264,15 @@ def attend_as(given: dict[str, Any], batch: int, threads: int, **moved: Any) -> 
         given["q_offset"], given["scale"] * np.log(2),
     )  # fmt: skip
     q, k, v = (moved[x] if x in moved else tensor(x) for x in "qkv")
-    tensor("out").copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes, lengths), asked))
+    out = tensor("out").fill_(torch.nan)
+    out.copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes, lengths), asked))
+
+
+def spoil(given: dict[str, Any], rows: int, hdim: int) -> None:
+    """Write NaN where so many rows of partial results lie, which are apart."""
+    at(given["part"], (rows * hdim,), (1,)).fill_(torch.nan)
+    at(given["totals"], (rows * 2,), (1,)).fill_(torch.nan)
+    assert given["totals"] >= given["part"] + 4 * rows * hdim
 
 
 def compute_decode(given: dict[str, Any]) -> None:
@@ -262,12 +284,72 @@ def compute_decode(given: dict[str, Any]) -> None:
     assert (splits - 1) * given["split_keys"] < given["seq_k"] <= splits * given["split_keys"]
 
     if splits > 1:
-        floats = splits * batch * given["kv_heads"] * given["group"] * given["seq_q"]
-        hdim = int(given["kernel"].split("_")[3][1:])
-        at(given["part"], (floats * hdim,), (1,)).fill_(torch.nan)
-        at(given["totals"], (floats * 2,), (1,)).fill_(torch.nan)
-        assert given["totals"] >= given["part"] + 4 * floats * hdim
+        rows = splits * batch * given["kv_heads"] * given["group"] * given["seq_q"]
+        spoil(given, rows, int(given["kernel"].split("_")[3][1:]))
     attend_as(given, batch, given["threads"] if given["kernel"].startswith("chunk") else 32)
+
+
+class ClusterCard(Driver):
+    """V8 attends by a launch's arguments alone; a launch in front leaves it the keys, which this card has not embedded.
+
+    `choose` stands in for `dispatch.chosen`. `launched` has the arguments of each launch that attends; a function of
+    `replays` makes a launch again, as a graph would.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Call] = []  # that were planned
+        self.made: dict[Kernel, tuple[Launch, Call]] = {}
+        self.replays: list[Callable[[], None]] = []
+
+    def choose(self, request: Request) -> Call:
+        call = cluster_call(request)
+        self.calls.append(call)
+        self.made |= {launch.kernel: (launch, call) for launch in call.made}
+        return call
+
+    def compile(self, kernel: Kernel, target: str) -> str:
+        name = f"{kernel.name} {[*self.made].index(kernel)}"  # kernels for other tables have the same
+        self.kernels[name] = kernel
+        return name
+
+    def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
+        launch, call = self.made[self.kernels[self.names[handle]]]
+        names: list[Any] = [name if isinstance(name, str) else place for place, name in enumerate(launch.args)]
+        if launch.kernel.name.startswith("combine"):
+            names = list(COMBINED)
+        else:
+            names[-len(CLUSTER_SIZES) :] = CLUSTER_SIZES
+            names[-len(CLUSTER_SIZES) - 1] = "all_rows"
+        given = self.given(handle, parameters, names)
+        given |= {"stream": ctypes.c_uint64.from_address(config + STREAM).value, "device": self.device}
+        self.replays.append(partial(self.compute, given, grid_of(config), call))
+        self.replays[-1]()
+        return 0
+
+    def compute(self, given: dict[str, Any], grid: tuple[int, ...], call: Call) -> None:
+        if "splits" in given:
+            attended = self.launched[-1]
+            assert (attended["part"], attended["totals"]) == (given["part"], given["totals"])
+            spoil(given, given["splits"] * given["rows"], given["hdim"])
+            attend_as(attended | {name: given[name] for name in COMBINED[2:6]}, attended["sequences"], 0)
+            return
+        embedded = {"k": given.get("k_embedded")} | {f"k_{axis}": given.get(5 + i) for i, axis in enumerate(AXES)}
+        kv_heads, group, seq_q, hdim = given["kv_heads"], grid[1], given["seq_q"], given["hdim"]
+        if "v" not in given:
+            shape = (grid[0] // kv_heads, kv_heads, given["seq_k"], hdim)
+            moved, k = (at(x["k"], shape, (*(x[f"k_{axis}"] for axis in AXES), 1)) for x in (embedded, given))
+            moved.copy_(k)
+            return
+        given = given | (embedded if "k_embedded" in given else {}) | {
+            "kernel": f"cluster_fma_float32_d{hdim}_{call.of.embedding}{'_halves' * call.half_split}", "group": group,
+            "turn_batch": given.get("batch"), "by_length": False, "scale": given["scale"] / np.log(2),
+            "sequences": given["all_rows"] // (kv_heads * group * seq_q),
+        }  # fmt: skip
+        assert not call.half_split or given["rotary_dim"] % 8 == hdim % 8 == 0
+        self.launched.append(given)
+        if "out" in given:  # else the launch behind it combines parts
+            attend_as(given, given["sequences"], 0)
 
 
 class PromptCard(DecodeCard):

@@ -84,6 +84,11 @@ def rounding(q, k, v, scale: float | None = None, bias: float = 0.0) -> float:
     return float(v.abs().max()) * (2 * score + (seq_k + 4) * UNIT)
 
 
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(*shape, generator=draw, dtype=torch.float64).to(dtype)
+
+
 def layouts(shape: tuple[int, ...], rng: np.random.Generator, **options: Any) -> torch.Tensor:
     """Normal values in one of the layouts that models have: contiguous, [b, s, h, d], a slice of a cache, packed."""
     batch, heads, seq, hdim = shape

@@ -56,7 +56,7 @@ def of_ints(function: Any, *arrays: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_an_operator_is_that_of_cpp(name: str) -> None:
+def test_operator_is_that_of_cpp(name: str) -> None:
     compute, expected = OPERATORS[name]
     device = cuda.jit(device=True)(compute)
 

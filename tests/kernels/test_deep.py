@@ -62,43 +62,16 @@ def without_barrier(kernel: Kernel, target: str = "sm_90", *, name: str, which: 
     return text
 
 
-# Barriers that order nothing, by version, each for one reason: it is followed by a step that touches nothing in use
-# and ends with a barrier; or the steps on both sides of it use only values of the thread's own (in most versions, the
-# scores before their maximum); or it ends a reduction that shares nothing, and no other one follows at once, or thread
-# 0 shares the result next, whose warp was the one that read.
-FOLLOWED, OWN_VALUES, NONE_FOLLOWS, SHARED_NEXT = 1, 1, 1, 1
-# Beyond the documents: one keeps the compiler from moving loads behind copies; one waits until all blocks of a cluster
-# have begun, as in the emulator they have from the start; one keeps a warp from missing a whole phase of an mbarrier,
-# which the next phase, waiting for that warp's own part, rules out wherever a block owns rows.
-COMPILER, BEGUN, OWN_PART = 1, 1, 1
-IDLE = {
-    "attention_atomics": 0,
-    "rope_decode": 0,
-    "rope_wide_decode": 0,
-    "rope_chunk": 0,
-    "attention_atomics_float4": 0,
-    "attention_baseline": NONE_FOLLOWS,
-    "attention_two_pass_float4": 2 * SHARED_NEXT,
-    "attention_online": OWN_VALUES + NONE_FOLLOWS,
-    "attention_register_tiling": OWN_VALUES + NONE_FOLLOWS,
-    "attention_tensor_core_v1": NONE_FOLLOWS + 2 * FOLLOWED,
-    "attention_tensor_core_v2": 2 * SHARED_NEXT + 2 * FOLLOWED + OWN_VALUES,
-    "attention_multi_query": 2 * SHARED_NEXT + OWN_VALUES + 2 * FOLLOWED,
-    "attention_async_double_buffer": OWN_VALUES + NONE_FOLLOWS + 2 * FOLLOWED,
-    "rope_v1a": OWN_VALUES + NONE_FOLLOWS,
-    "rope_v4": 2 * FOLLOWED + OWN_VALUES,
-    "rope_v5": 2 * FOLLOWED + 2 * OWN_VALUES,
-    "rope_v6a": 2 * FOLLOWED + 2 * OWN_VALUES,
-    "rope_v6b": 2 * FOLLOWED + 2 * OWN_VALUES,
-    "rope_v7": 2 * OWN_VALUES,
-    "fp16_minimal": FOLLOWED + 2 * OWN_VALUES,
-    "fp16_phase4": FOLLOWED,
-    "fp16_phase6_iter1": FOLLOWED + 2 * OWN_VALUES,
-    "fp16_phase6_iter2": 2 * FOLLOWED + 2 * OWN_VALUES,
-    "rope_v8": COMPILER + OWN_PART,
-    "rope_v8_mma": BEGUN,
-    "rope_v8_portable": NONE_FOLLOWS,
+# Barriers that order nothing are followed by a step that touches nothing in use and ends with a barrier, or lie between
+# steps that use values of the thread's own, or end a reduction whose result nothing shares at once.
+IDLE_OF = {  # how many order nothing, in all other versions one
+    0: "attention_atomics rope_decode rope_wide_decode rope_chunk attention_atomics_float4",
+    2: "attention_two_pass_float4 attention_online attention_register_tiling rope_v1a rope_v7 rope_v8",
+    3: "attention_tensor_core_v1 rope_v4 fp16_minimal fp16_phase6_iter1",
+    4: "attention_async_double_buffer rope_v5 rope_v6a rope_v6b fp16_phase6_iter2",
+    5: "attention_tensor_core_v2 attention_multi_query",
 }
+IDLE = {name: count for count, names in IDLE_OF.items() for name in names.split()}
 
 
 def races(plan: Plan, blocks: int | None, ptx_of=compile_ptx) -> Iterator[frozenset[str]]:
@@ -150,7 +123,7 @@ OTHERS = [case for case in BARRIERS if case != (QUICK,)]
 
 
 @pytest.mark.parametrize("chosen", [QUICK, *swept(OTHERS, 0, 8, by=lambda case: case[0].family)], ids=named)
-def test_a_missing_barrier_is_caught(chosen: Version) -> None:
+def test_missing_barrier_is_caught(chosen: Version) -> None:
     """Each barrier of the compiled kernels is taken out in turn; two key tiles make them matter."""
     case = case_of(chosen, two_tiles(chosen))
     plan = chosen(case.problem)
@@ -160,16 +133,7 @@ def test_a_missing_barrier_is_caught(chosen: Version) -> None:
             mutant = partial(without_barrier, name=kernel.name, which=which)
             if not faults(chosen, *case, mutant) and all(pair in known for pair in races(plan, case.blocks, mutant)):
                 idle.append(f"{kernel.name}: {which}")
-    assert len(idle) == IDLE.get(chosen.id, OWN_VALUES), idle
-
-
-# Beside the quick cases, which test_versions has.
-CASES = [
-    (chosen, case)
-    for chosen in OWN
-    for case in (CheckCase(problem, "sharp") for problem in problems(chosen))
-    if case not in quick_cases(chosen)
-]
+    assert len(idle) == IDLE.get(chosen.id, 1), idle
 
 
 def random_problems(chosen: Version) -> list[Problem]:
@@ -188,26 +152,26 @@ def random_problems(chosen: Version) -> list[Problem]:
     return drawn
 
 
-RANDOM = [
-    (chosen, CheckCase(problem, "sharp"))
-    for chosen in OWN
-    if not (chosen.ablation or chosen.control_of)
-    for problem in random_problems(chosen)
-]
-
-
 MOST_FLOPS = 10e6  # of a published shape that is run here; data/counts.csv comes from the larger ones too
-LOG_PAIRS = [
-    (VERSIONS[name], CheckCase(problem, "uniform"))
-    for name, problem in study("log").pairs()
-    if not VERSIONS[name].is_peer and problem.flops <= MOST_FLOPS and supports(VERSIONS[name], problem)
-]
 
 
-SWEEPS = [(CASES, 60), (RANDOM, 40), (LOG_PAIRS, 12)]
-DEEP = [param for cases, count in SWEEPS for param in swept(cases, 0, count, by=of_version)]
+def sweeps() -> Iterator[tuple[list[tuple[Version, CheckCase]], int]]:
+    """All cases of a sweep, and of how many its sample is: seconds of planning."""
+    cases = [(chosen, CheckCase(problem, "sharp")) for chosen in OWN for problem in problems(chosen)]
+    yield [case for case in cases if case[1] not in quick_cases(case[0])], 60  # those are in test_versions
+    plain = [chosen for chosen in OWN if not (chosen.ablation or chosen.control_of)]
+    yield [(chosen, CheckCase(problem, "sharp")) for chosen in plain for problem in random_problems(chosen)], 40
+    pairs = [(VERSIONS[name], problem) for name, problem in study("log").pairs() if problem.flops <= MOST_FLOPS]
+    yield [(v, CheckCase(problem, "uniform")) for v, problem in pairs if not v.is_peer and supports(v, problem)], 12
 
 
-@pytest.mark.parametrize(("chosen", "case"), DEEP, ids=named)
-def test_version_does_what_it_declares_on_every_and_on_random_problems(chosen: Version, case: CheckCase) -> None:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" in metafunc.fixturenames:
+        asked = "not deep" not in metafunc.config.option.markexpr
+        cases = [param for some, count in (sweeps() if asked else ()) for param in swept(some, 0, count, by=of_version)]
+        metafunc.parametrize(("chosen", "case"), cases, ids=named)
+
+
+@pytest.mark.deep
+def test_version_does_what_it_declares_on_all_problems(chosen: Version, case: CheckCase) -> None:
     assert not faults(chosen, *case)

@@ -75,7 +75,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     forget()
 
 
-def test_a_function_is_of_the_gpu_that_it_is_launched_on(machine: Machine) -> None:
+def test_function_is_of_the_gpu_that_it_is_launched_on(machine: Machine) -> None:
     assert (device_target(), load_ptx(PTX)) == ("sm_90", "touch for sm_90 on GPU 0")
     machine.device = 1
     assert (device_target(), load_ptx(PTX)) == ("sm_75", "touch for sm_75 on GPU 1")
@@ -88,7 +88,7 @@ def prepared(function: int, grid: int = 1, shared_bytes: int = 0, cluster: int =
     prepare_launch(function, Launch(Kernel(print, ()), (grid,), (128,), (), layout, cluster=cluster), ())
 
 
-def test_a_block_gets_the_shared_memory_of_the_gpu_at_hand(machine: Machine) -> None:
+def test_block_gets_the_shared_memory_of_the_gpu_at_hand(machine: Machine) -> None:
     prepared(1, shared_bytes=100_000)
     machine.device = 1
     with pytest.raises(Unsupported, match="a block needs 100,000 B of shared memory, this GPU has 65,536 B") as caught:
@@ -96,7 +96,7 @@ def test_a_block_gets_the_shared_memory_of_the_gpu_at_hand(machine: Machine) -> 
     assert (caught.value.kind, caught.value.needed, caught.value.allowed) == ("shared_memory", 100_000, 65_536)
 
 
-def test_a_smaller_launch_takes_no_shared_memory_from_an_earlier_one_of_the_same_function(machine: Machine) -> None:
+def test_smaller_launch_takes_no_shared_memory_from_an_earlier_one_of_the_same_function(machine: Machine) -> None:
     for function, shared_bytes in ((1, 60_000), (1, 200_000), (1, 100_000), (2, 100_000)):
         prepared(function, shared_bytes=shared_bytes)
     name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -117,7 +117,7 @@ def test_declared_shared_memory_counts_with_that_of_the_launch(machine: Machine)
 
 
 @pytest.mark.parametrize("answer", [(OK, 0), (driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE, 0)])
-def test_a_cluster_that_does_not_fit_is_refused_before_its_launch(machine: Machine, answer) -> None:
+def test_cluster_that_does_not_fit_is_refused_before_its_launch(machine: Machine, answer) -> None:
     machine.clusters = answer
     with pytest.raises(Unsupported, match="clusters of 16 blocks, this GPU takes clusters of up to 8") as caught:
         prepared(1, grid=32, shared_bytes=200_000, cluster=16)
@@ -130,14 +130,14 @@ def test_a_cluster_that_does_not_fit_is_refused_before_its_launch(machine: Machi
 NON_PORTABLE = ("CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
 
 
-def test_a_cluster_that_fits_is_launched(machine: Machine) -> None:
+def test_cluster_that_fits_is_launched(machine: Machine) -> None:
     prepared(1, grid=8, cluster=8)
     assert machine.asked == ["8 of 8, 0 B"] and machine.configured == []
     prepared(1, grid=8)
     assert machine.asked == ["8 of 8, 0 B"]  # without clusters nothing is asked
 
 
-def test_a_driver_that_fails_to_answer_is_no_refusal(machine: Machine) -> None:
+def test_driver_that_fails_to_answer_is_no_refusal(machine: Machine) -> None:
     machine.clusters = (driver.CUresult.CUDA_ERROR_INVALID_CONTEXT, 0)
     with pytest.raises(GpuError, match="CUDA_ERROR_INVALID_CONTEXT"):
         prepared(1, grid=8, cluster=8)

@@ -57,7 +57,7 @@ def test_slopes_are_those_of_the_paper() -> None:
     assert alibi_slopes(1).tolist() == [2.0**-8]
 
 
-def test_a_learned_row_does_not_depend_on_the_length_and_sinusoidal_rows_are_sines() -> None:
+def test_learned_row_does_not_depend_on_the_length_and_sinusoidal_rows_are_sines() -> None:
     short, long = (exact_table(Problem("learned", seq_q=seq, hdim=8, table="float32")) for seq in (5, 70))
     assert torch.equal(short, long[:5]) and 0.4 < long.std() < 0.6
     row = exact_table(Problem("sinusoidal", seq_q=4, hdim=4, table="float8"))[3].tolist()
@@ -80,7 +80,7 @@ def test_alibi_is_the_definition_with_keys_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize("kind", INPUTS)
-def test_the_truth_tells_every_embedding_from_none_and_coarse_tables_from_exact_ones(kind: str) -> None:
+def test_reference_tells_embeddings_and_coarse_tables_apart(kind: str) -> None:
     shape = {"heads": 2, "seq_q": 33, "hdim": 64}
     plain = reference_of(Problem("attention", **shape), kind).expected
     sines = reference_of(Problem("sinusoidal", **shape), kind).expected
@@ -143,6 +143,6 @@ def test_four_values_are_decoded_exactly_by_one_load(load, pointer, stored, want
         ("sinusoidal_v6", "rope", "float8", "family is rope; this version takes sinusoidal"),
     ],
 )
-def test_a_table_that_the_family_has_not_is_refused(name: str, family: str, table: str, message: str) -> None:
+def test_table_that_the_family_has_not_is_refused(name: str, family: str, table: str, message: str) -> None:
     with pytest.raises(Unsupported, match=message):
         version(name)(Problem(family, table=table, rotary_dim=2 if family == "rope" else 0))

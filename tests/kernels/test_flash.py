@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flash_plans import EPS, PLANS, SPLIT, allowed, assert_right, drawn, exact, output, problem_of
+from flash_plans import BY_SMS, EPS, PLANS, SPLIT, allowed, assert_right, drawn, exact, output, problem_of
 
 from kernels.flash.call import request_of
 from kernels.flash.choose import chosen
@@ -33,156 +33,102 @@ from tests.kernels.cluster.plans import tables_of
 
 Sizes = dict[str, Any]
 DEEP = pytest.mark.deep
-VALUES: dict[str, list[tuple[Sizes, bool]]] = {  # and whether pairs are split in halves
-    "decode": [
-        ({"heads": 4}, False),
-        ({"heads": 4}, True),
-        ({"heads": 2, "kv_heads": 2, "rotary_dim": 64}, True),
-        ({"heads": 7, "hdim": 64, "rotary_dim": 32, "seq_k": 77}, False),
-        ({"heads": 3, "hdim": 96, "rotary_dim": 48, "seq_k": 70}, True),
-        ({"heads": 8, "kv_heads": 4, "hdim": 96, "rotary_dim": 6, "seq_k": 70}, False),
-        ({"heads": 1, "hdim": 192, "rotary_dim": 192, "seq_k": 70}, True),
-        ({"heads": 4, "hdim": 256, "rotary_dim": 128, "seq_k": 70}, False),
-        ({"heads": 2, "hdim": 64, "rotary_dim": 0, "seq_k": 99}, False),
-        ({"batch": 2, "heads": 4, "kv_heads": 2, "seq_q": 4, "seq_k": 66, "causal": True}, False),
-        ({"heads": 4, "seq_q": 5, "seq_k": 70, "hdim": 64, "rotary_dim": 64, "causal": True}, True),
-        ({"heads": 6, "kv_heads": 2, "seq_q": 8, "seq_k": 8, "causal": True, "rotary_dim": 8}, False),
-        ({"heads": 4, "seq_q": 2, "seq_k": 65, "q_offset": 60}, False),
-        ({"heads": 2, "hdim": 24, "rotary_dim": 16, "seq_k": 40}, True),
-        ({"heads": 2, "hdim": 320, "rotary_dim": 320, "seq_k": 70}, False),
-        ({"heads": 1, "hdim": 512, "rotary_dim": 64, "seq_k": 70}, True),
-        ({"heads": 6, "kv_heads": 2, "seq_q": 3, "seq_k": 80, "family": "alibi", "causal": True, "rotary_dim": 0},
-         False),
-        ({"heads": 4, "seq_q": 1, "seq_k": 90, "q_offset": 70, "family": "alibi", "rotary_dim": 0}, False),
-    ],
-    "chunk": [
-        ({"batch": 2, "heads": 6, "kv_heads": 2, "seq_q": 20, "seq_k": 100, "causal": True}, False),
-        ({"seq_q": 9, "seq_k": 333, "hdim": 96, "rotary_dim": 36}, True),
-        ({"heads": 1, "seq_q": 64, "seq_k": 70, "hdim": 128, "rotary_dim": 128, "causal": True}, True),
-        ({"heads": 1, "seq_q": 33, "hdim": 192, "rotary_dim": 64, "q_offset": 100, "causal": True}, False),
-        ({"heads": 1, "hdim": 256, "rotary_dim": 256}, True),
-        ({"heads": 5, "seq_q": 17, "seq_k": 90, "hdim": 320, "rotary_dim": 320}, False),
-        ({"hdim": 32, "rotary_dim": 0, "seq_k": 9, "q_offset": 2}, False),
-        ({"family": "alibi", "rotary_dim": 0, "heads": 4, "causal": True}, False),
-    ],
-    "wide": [
-        ({"heads": 6, "kv_heads": 2, "seq_q": 2, "hdim": 2048, "rotary_dim": 512, "causal": True}, True),
-        ({"hdim": 4096, "rotary_dim": 4096, "seq_q": 5}, False),
-        ({"hdim": 16384, "rotary_dim": 16384, "seq_k": 13}, True),
-        ({"heads": 9, "hdim": 1000, "rotary_dim": 96}, False),  # two tiles of rows, dims behind the last
-        ({"hdim": 512, "rotary_dim": 512, "seq_q": 4, "causal": True}, True),
-        ({"batch": 2, "hdim": 1536, "rotary_dim": 768, "seq_q": 8, "q_offset": 30, "causal": True}, False),
-        ({"family": "alibi", "rotary_dim": 0, "heads": 2, "seq_q": 3, "hdim": 2048, "causal": True}, False),
-        ({"hdim": 16384, "rotary_dim": 64, "seq_q": 8, "seq_k": 20, "causal": True}, False),
-        ({"hdim": 8192, "rotary_dim": 8192, "seq_q": 3, "seq_k": 30, "heads": 2}, True),
-        ({"hdim": 4096, "rotary_dim": 0, "heads": 3, "q_offset": 20}, False),
-        ({"hdim": 2048, "rotary_dim": 2048, "seq_q": 2, "seq_k": 1, "q_offset": 0}, False),
-    ],
-    "mma": [
-        ({"causal": True, "seq_q": 70}, True),  # heads share tiles of rows, the last row of tiles is not whole
-        ({"hdim": 128, "rotary_dim": 128, "seq_q": 33, "seq_k": 300, "causal": True, "q_offset": 260}, False),
-        ({"rotary_dim": 0, "heads": 1, "seq_q": 17, "seq_k": 257}, False),
-        ({"batch": 2, "heads": 3, "kv_heads": 3, "seq_q": 64, "seq_k": 64, "causal": True, "rotary_dim": 32}, True),
-        ({"heads": 1, "seq_q": 9, "seq_k": 1100}, False),  # five tiles of keys in three buffers
-        ({"hdim": 96, "rotary_dim": 96, "seq_k": 130}, True),
-        ({"hdim": 96, "rotary_dim": 8, "seq_q": 32, "causal": True, "seq_k": 32}, False),
-        ({"hdim": 80, "rotary_dim": 40}, True),
-        ({"hdim": 192, "rotary_dim": 192, "seq_k": 200, "heads": 1}, False),
-        ({"hdim": 256, "rotary_dim": 128, "seq_k": 200, "heads": 1}, True),
-        ({"hdim": 16, "rotary_dim": 16}, False),
-        ({"hdim": 128, "rotary_dim": 0, "seq_q": 1, "heads": 5, "seq_k": 1}, False),
-        ({"family": "alibi", "rotary_dim": 0, "heads": 4, "seq_q": 20, "causal": True}, False),
-    ],
-    "split": [
-        ({"seq_q": 70, "seq_k": 600, "causal": True, "q_offset": 200}, True),
-        ({"hdim": 96, "rotary_dim": 96, "seq_k": 530, "causal": True}, True),  # splits without keys, uneven ones
-        ({"batch": 2, "heads": 6, "kv_heads": 3, "hdim": 128, "rotary_dim": 40, "seq_q": 7, "seq_k": 500}, True),
-        ({"heads": 1, "seq_q": 5, "seq_k": 290, "hdim": 256, "rotary_dim": 256, "causal": True, "q_offset": 285},
-         False),
-        ({"heads": 8, "seq_q": 5, "seq_k": 300, "hdim": 256, "rotary_dim": 128}, False),
-        ({"heads": 8, "seq_q": 5, "seq_k": 300, "hdim": 192, "rotary_dim": 192}, True),
-        ({"hdim": 16, "rotary_dim": 16, "seq_k": 1100}, False),
-        ({"rotary_dim": 0, "seq_q": 33, "seq_k": 700, "causal": True, "q_offset": 667}, False),
-        ({"family": "alibi", "rotary_dim": 0, "seq_q": 20, "causal": True}, False),
-        ({"heads": 1, "seq_q": 3, "seq_k": 20}, True),  # one split
-    ],
-    "persistent": [  # of four blocks: each has several tiles, or some have none
-        ({"heads": 6, "kv_heads": 3, "causal": True}, True),  # two tiles a head, the second not whole
-        ({"batch": 2, "seq_k": 330, "causal": True, "q_offset": 130, "hdim": 128, "rotary_dim": 128}, False),
-        ({"heads": 5, "seq_q": 300, "seq_k": 40, "q_offset": 0, "rotary_dim": 32}, True),  # one tile of keys
-        ({"heads": 1, "seq_q": 100, "hdim": 96, "rotary_dim": 96}, True),
-        ({"heads": 4, "seq_q": 129, "seq_k": 129, "hdim": 192, "rotary_dim": 96, "causal": True}, False),
-        ({"heads": 6, "kv_heads": 3, "hdim": 80, "rotary_dim": 0, "seq_k": 270}, False),
-        ({"family": "alibi", "heads": 6, "rotary_dim": 0, "causal": True}, False),
-        ({"heads": 5, "hdim": 16, "rotary_dim": 16, "seq_q": 260, "seq_k": 260, "causal": True}, False),
-    ],
-}  # fmt: skip
+Case = tuple[str, Sizes, bool]  # kernel, sizes, and whether pairs are split in halves
+VALUES: list[Case] = [
+    ("decode", {"heads": 4}, False),
+    ("decode", {"dtype": "bfloat16", "heads": 2, "kv_heads": 2, "rotary_dim": 64}, True),
+    ("decode", {"dtype": "float16", "heads": 3, "hdim": 96, "rotary_dim": 48, "seq_k": 70}, True),
+    ("decode", {"heads": 1, "hdim": 192, "rotary_dim": 192, "seq_k": 70}, True),
+    ("decode", {"dtype": "bfloat16", "heads": 2, "hdim": 64, "rotary_dim": 0, "seq_k": 99}, False),
+    ("decode", {"dtype": "float16", "heads": 4, "seq_q": 5, "seq_k": 70, "hdim": 64, "rotary_dim": 64, "causal": True},
+     True),
+    ("decode", {"heads": 4, "seq_q": 2, "seq_k": 65, "q_offset": 60}, False),
+    ("decode", {"dtype": "bfloat16", "heads": 2, "hdim": 320, "rotary_dim": 320, "seq_k": 70}, False),
+    ("decode", {"dtype": "float16", "heads": 6, "kv_heads": 2, "seq_q": 3, "seq_k": 80, "family": "alibi",
+                "causal": True, "rotary_dim": 0}, False),
+    ("chunk", {"batch": 2, "heads": 6, "kv_heads": 2, "seq_q": 20, "seq_k": 100, "causal": True}, False),
+    ("chunk", {"seq_q": 9, "seq_k": 333, "hdim": 96, "rotary_dim": 36}, True),
+    ("wide", {"heads": 6, "kv_heads": 2, "seq_q": 2, "hdim": 2048, "rotary_dim": 512, "causal": True}, True),
+    ("wide", {"heads": 9, "hdim": 1000, "rotary_dim": 96}, False),  # two tiles of rows, dims behind the last
+    ("wide", {"hdim": 512, "rotary_dim": 512, "seq_q": 4, "causal": True}, True),
+    ("mma", {"causal": True, "seq_q": 70}, True),  # heads share tiles of rows, the last row of tiles is not whole
+    ("wgmma", {"dtype": "bfloat16", "hdim": 128, "rotary_dim": 128, "seq_q": 33, "seq_k": 300, "causal": True,
+               "q_offset": 260}, False),
+    # splits without keys, uneven ones
+    ("split", {"dtype": "bfloat16", "hdim": 96, "rotary_dim": 96, "seq_k": 530, "causal": True}, True),
+    ("split", {"heads": 1, "seq_q": 5, "seq_k": 290, "hdim": 256, "rotary_dim": 256, "causal": True, "q_offset": 285},
+     False),
+    ("split_wgmma", {"heads": 8, "seq_q": 5, "seq_k": 300, "hdim": 256, "rotary_dim": 128}, False),
+    ("persistent", {"heads": 6, "kv_heads": 3, "causal": True}, True),  # on four SMs: three tiles a block
+    ("persistent", {"dtype": "bfloat16", "batch": 2, "seq_k": 330, "causal": True, "q_offset": 130, "hdim": 128,
+                    "rotary_dim": 128}, False),
+]  # fmt: skip
+DEEP_VALUES: list[Case] = [
+    ("chunk", {"heads": 5, "seq_q": 17, "seq_k": 90, "hdim": 320, "rotary_dim": 320}, False),
+    ("decode", {"heads": 1, "hdim": 512, "rotary_dim": 64, "seq_k": 70}, True),
+    ("wide", {"hdim": 16384, "rotary_dim": 16384, "seq_k": 13}, True),
+    ("wide", {"hdim": 2048, "rotary_dim": 2048, "seq_q": 2, "seq_k": 1, "q_offset": 0}, False),
+    ("mma", {"heads": 1, "seq_q": 9, "seq_k": 1100}, False),  # five tiles of keys in three buffers
+    ("wgmma", {"heads": 1, "seq_q": 9, "seq_k": 1100}, False),
+    ("mma", {"hdim": 128, "rotary_dim": 0, "seq_q": 1, "heads": 5, "seq_k": 1}, False),
+    ("split", {"hdim": 16, "rotary_dim": 16, "seq_k": 1100}, False),
+    ("split_wgmma", {"heads": 1, "seq_q": 3, "seq_k": 20}, True),  # one split
+    ("persistent", {"heads": 5, "seq_q": 300, "seq_k": 40, "q_offset": 0, "rotary_dim": 32}, True),  # one tile of keys
+    ("persistent", {"heads": 1, "seq_q": 100, "hdim": 96, "rotary_dim": 96}, True),  # fewer tiles than SMs
+    *((kernel, {"family": "alibi", "rotary_dim": 0, "seq_q": 20, "causal": True}, False)
+      for kernel in ("chunk", "mma", "wgmma", "split", "split_wgmma", "persistent")),
+]  # fmt: skip
 
 
-QUICK_SPLITS = (
-    ("split", 1, "bfloat16"), ("split", 3, "float16"), ("split", 9, "bfloat16"), ("split_wgmma", 1, "bfloat16"),
-    ("split_wgmma", 4, "float16"),
-)  # fmt: skip
-
-
-def values() -> Iterator[Any]:
-    def case(kernel: str, dtype: str, sizes: Sizes, halves: bool, quick: bool) -> Any:
-        name = f"{kernel}-{dtype}-{sizes}-{halves}"
-        return pytest.param(kernel, {**sizes, "dtype": dtype}, halves, id=name, marks=() if quick else DEEP)
-
-    for number, each in enumerate(VALUES["decode"]):
-        for place, dtype in enumerate(EPS):
-            yield case("decode", dtype, *each, (number + place) % 3 == 0)
-    for number, each in enumerate(VALUES["chunk"]):
-        yield case("chunk", "float32", *each, number in (0, 1, 5))
-    for number, each in enumerate(VALUES["wide"]):
-        yield case("wide", "float32", *each, number < 5)
-    for number, each in enumerate(VALUES["mma"]):
-        for kernel, dtype in product(("mma", "wgmma"), ("float16", "bfloat16")):
-            quick = (kernel, dtype, number) in (("mma", "float16", 0), ("wgmma", "bfloat16", 1))
-            yield case(kernel, dtype, *each, quick)
-    for number, each in enumerate(VALUES["split"]):
-        for kernel, dtype in product(("split", "split_wgmma"), ("float16", "bfloat16")):
-            quick = (kernel, number, dtype) in QUICK_SPLITS
-            yield case(kernel, dtype, *each, quick)
-    for number, each in enumerate(VALUES["persistent"]):
-        for dtype in ("float16", "bfloat16"):
-            yield case("persistent", dtype, *each, (number, dtype) in ((0, "float16"), (1, "bfloat16")))
-
-
-@pytest.mark.parametrize(("kernel", "sizes", "half_split"), [*values()])
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "half_split"),
+    [*VALUES, *(pytest.param(*case, marks=DEEP) for case in DEEP_VALUES)],
+    ids=str,
+)
 def test_values(kernel: str, sizes: Sizes, half_split: bool) -> None:
     assert_right(kernel, problem_of(kernel, **sizes), how={"interleaved": not half_split})
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=DEEP) for seed in range(1, 24))])
-def test_random_calls_with_split_keys_are_right(seed: int) -> None:
-    dice = random.Random(seed)
-    kernel, hdim, seq_q = dice.choice(("split", "split_wgmma")), 16 * dice.randrange(1, 17), dice.randrange(1, 40)
+HALF = ("float16", "bfloat16")
+RANGES: dict[str, tuple[tuple[str, ...], int, int, int]] = {  # dtypes, a step of head dims, most dims and queries
+    "decode": (tuple(EPS), 8, 512, 8), "chunk": (("float32",), 32, 320, 64), "wide": (("float32",), 8, 6000, 8),
+    "mma": (HALF, 16, 256, 70), "wgmma": (HALF, 16, 256, 70), "split": (HALF, 16, 256, 39),
+    "split_wgmma": (HALF, 16, 256, 39), "persistent": (HALF, 16, 192, 300),
+}  # fmt: skip
+RANDOM = [pytest.param(kernel, seed, marks=DEEP) for kernel in RANGES for seed in range(8)]
+
+
+@pytest.mark.parametrize(("kernel", "seed"), [("split_wgmma", 99), *RANDOM])
+def test_random_calls_are_right(kernel: str, seed: int) -> None:
+    dice, (dtypes, step, most_dims, most_queries) = random.Random(f"{kernel} {seed}"), RANGES[kernel]
+    hdim, seq_q = step * dice.randrange(1, most_dims // step + 1), dice.randrange(1, most_queries + 1)
     kv_heads, group, batch = dice.choice((1, 1, 2)), dice.choice((1, 2, 3, 8)), dice.choice((1, 1, 2))
-    seq_k = seq_q + int(2 ** dice.uniform(0, 9.5))
+    seq_k = seq_q + int(2 ** dice.uniform(0, 9.5 if kernel in SPLIT else 8))
     sizes = {
         "heads": kv_heads * group, "kv_heads": kv_heads, "batch": batch, "seq_q": seq_q, "seq_k": seq_k, "hdim": hdim,
-        "rotary_dim": dice.choice((hdim, 8 * dice.randrange(hdim // 8 + 1))),
-        "dtype": dice.choice(("float16", "bfloat16")),
+        "rotary_dim": dice.choice((hdim // 8 * 8, 8 * dice.randrange(hdim // 8 + 1))), "dtype": dice.choice(dtypes),
         "causal": dice.random() < 0.5, "q_offset": dice.choice((seq_k - seq_q, 0, dice.randrange(300))),
     }  # fmt: skip
-    options: dict[str, Any] = {"sms": dice.randrange(1, 12)}
+    options: dict[str, Any] = {"sms": dice.randrange(1, 12)} if kernel in BY_SMS else {}
     how: dict[str, Any] = {"interleaved": dice.random() < 0.5}
-    if kernel == "split" and dice.random() < 0.4:
+    if kernel not in ("wgmma", "split_wgmma", "persistent") and dice.random() < 0.4:
         sizes["q_offset"] = seq_k - seq_q
         how["lengths"] = options["lengths"] = np.array([dice.randrange(seq_k + 1) for _ in range(batch)], np.int32)
     assert_right(kernel, problem_of(kernel, **sizes), how=how, **options)
 
 
+QUICK_LENGTHS = ("float32", 1, True), ("float32", 16, False), ("float16", 16, True), ("bfloat16", 4, True)
+
+
 @pytest.mark.parametrize(
     ("kernel", "sizes"),
     [
-        *(("decode", {"dtype": dtype, "heads": heads, "seq_q": 4, "causal": causal})
-          for dtype in EPS for heads in (1, 4, 16) for causal in (True, False)),
+        *(pytest.param("decode", {"dtype": dtype, "heads": heads, "seq_q": 4, "causal": causal},
+                       marks=[DEEP] * ((dtype, heads, causal) not in QUICK_LENGTHS))
+          for dtype, heads, causal in product(EPS, (1, 4, 16), (True, False))),
         ("chunk", {"causal": True}),
         ("split", {"dtype": "bfloat16", "heads": 4, "kv_heads": 2, "seq_q": 4, "causal": True}),
-        ("wide", {"seq_q": 4, "hdim": 4096, "causal": True}),
+        ("wide", {"seq_q": 4, "causal": True}),
         pytest.param("mma", {"dtype": "bfloat16", "heads": 4, "kv_heads": 2, "seq_q": 4, "causal": True}, marks=DEEP),
     ],
     ids=str,
@@ -199,14 +145,15 @@ def test_sequences_of_a_batch_have_lengths_of_their_own_and_none_gives_zeros(ker
     assert (made[1] == 0).all() and (made[4, :, 0] == 0).all() and (made[4, :, 1:] != 0).any()
 
 
-@pytest.mark.parametrize("heads", [1, 4])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("dtype", "heads"), [("float32", 4), ("float16", 1)])
 def test_a_cache_may_be_the_start_of_a_longer_one(dtype: str, heads: int) -> None:
     assert_right("decode", problem_of("decode", dtype=dtype, heads=heads, batch=2, seq_k=90), capacity=130)
 
 
-@pytest.mark.parametrize("half_split", [False, True])
-@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize(
+    ("tables", "half_split"),
+    [(False, True), (True, False), *(pytest.param(both, both, marks=DEEP) for both in (False, True))],
+)
 @pytest.mark.parametrize(
     ("kernel", "sizes"),
     [
@@ -248,18 +195,22 @@ def test_growing_scores_and_any_order_of_warps_change_nothing(kernel: str, sizes
 
 
 LAST_KEYS: list[tuple[str, Sizes, bool]] = [  # and whether the sequence has a length of its own
+    ("decode", {"heads": 4}, True), ("decode", {"heads": 4, "dtype": "bfloat16"}, True), ("chunk", {}, False),
+    ("wide", {"seq_q": 2}, True), ("mma", {}, False), ("wgmma", {}, False), ("split", {}, True),
+]  # fmt: skip
+OTHER_LAST_KEYS: list[tuple[str, Sizes, bool]] = [
     *(("decode", {"dtype": dtype, "heads": heads, "hdim": hdim, "rotary_dim": 32}, own)
-      for dtype, heads, hdim, own in (
-          ("float32", 1, 64, False), ("float32", 4, 128, True), ("float16", 2, 96, False), ("float16", 2, 256, True),
-          ("bfloat16", 4, 64, True), ("float16", 8, 128, False))),
-    ("chunk", {}, False), ("chunk", {"hdim": 128, "rotary_dim": 0, "heads": 4}, True), ("mma", {}, False),
-    ("wide", {"seq_q": 2}, True),
-    ("mma", {"hdim": 128}, True), ("wgmma", {}, False), ("parts", {}, False), ("parts", {"hdim": 256}, False),
-    ("split", {}, True), ("split_wgmma", {}, False), ("persistent", {"seq_q": 40}, False),
+      for dtype, heads, hdim, own in (("float32", 1, 64, False), ("float16", 2, 96, False), ("float16", 2, 256, True),
+                                      ("bfloat16", 4, 64, True), ("float16", 8, 128, False))),
+    ("chunk", {"hdim": 128, "rotary_dim": 0, "heads": 4}, True), ("mma", {"hdim": 128}, True),
+    ("parts", {}, False), ("parts", {"hdim": 256}, False), ("split_wgmma", {}, False),
+    ("persistent", {"seq_q": 40}, False),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kernel", "sizes", "own"), LAST_KEYS, ids=str)
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "own"), [*LAST_KEYS, *(pytest.param(*case, marks=DEEP) for case in OTHER_LAST_KEYS)], ids=str
+)
 def test_infinity_and_nan_in_the_last_value_reach_their_own_dims_alone(kernel: str, sizes: Sizes, own: bool) -> None:
     """The last tile of keys is not whole, and NaN lies behind its last key."""
     problem = problem_of(kernel, **{"seq_k": 77} | sizes)
@@ -317,8 +268,8 @@ def test_bits_do_not_depend_on_the_order_in_which_warps_run(kernel: str) -> None
     problem = problem_of(kernel)
     inputs = drawn(problem)
     plan = PLANS[kernel](problem, **({"sms": 4} if kernel in SPLIT else {}))
-    first, *others = (output(plan, inputs, seed=seed)[0] for seed in (0, 0, 1, 2))
-    assert all(torch.equal(first, other) for other in others)
+    first, other = (output(plan, inputs, seed=seed)[0] for seed in (0, 1))
+    assert torch.equal(first, other)
 
 
 def test_batch_changes_the_splits_and_the_last_bits_alone() -> None:
@@ -356,9 +307,10 @@ def orders(plan: Plan, patterns: tuple[str, ...]) -> dict[Place, list[tuple[int,
             for number, match in enumerate(re.finditer(pattern, ptx)):
                 found[name, f"{pattern} {number}"] = [match.span()]
         for match in re.finditer(PHASE, ptx):
-            *_, offset = re.findall(rf"add\.s32\s+{match[1]}, [^;]*?(\d+);", ptx)
-            number = (int(offset) // 4 - launch.shared["barriers"]) // 4  # two stages of two floats
-            kind = (*PHASES, *MORE_PHASES)[number]
+            kind = "of an address in registers"
+            for offset in re.findall(rf"add\.s32\s+{match[1]}, [^;]*?\b(\d+);", ptx):
+                number = (int(offset) // 4 - launch.shared["barriers"]) // 4  # two stages of two floats
+                kind = (*PHASES, *MORE_PHASES)[number]
             found.setdefault((name, kind), []).append(match.span())
     return found
 
@@ -384,11 +336,12 @@ ORDERED = [  # buffers are used again, where there are more tiles than stages
     ("wide", {"seq_k": 60}, {"sms": 1}, (BARRIER, WARP, COPIES)),
     ("wide", {"seq_k": 30, "hdim": 4096}, {"sms": 8}, (BARRIER, WARP, COPIES, CLUSTER)),
     ("mma", {**TILED, "seq_k": 300}, {"stages": 2, "ahead": 1, "key_warps": 2}, WAITS),
-    ("mma", {**TILED, "seq_k": 172, "rotary_dim": 0}, {"stages": 1, "ahead": 0, "key_warps": 2, "weigh": "fma"},
-     WAITS),  # as in Phase 7a
+    pytest.param("mma", {**TILED, "seq_k": 172, "rotary_dim": 0},
+                 {"stages": 1, "ahead": 0, "key_warps": 2, "weigh": "fma"}, WAITS, marks=DEEP),  # as in Phase 7a
     pytest.param("mma", {**TILED, "seq_k": 428}, {"stages": 3, "ahead": 2, "key_warps": 2}, WAITS, marks=DEEP),
     pytest.param("mma", {**TILED, "seq_k": 300, "hdim": 128}, {"stages": 2, "ahead": 1}, WAITS, marks=DEEP),
-    ("split", {"heads": 1, "seq_q": 5, "seq_k": 560}, {"sms": 1, "rows": 16, "stages": 2, "ahead": 1}, WAITS),
+    pytest.param("split", {"heads": 1, "seq_q": 5, "seq_k": 560}, {"sms": 1, "rows": 16, "stages": 2, "ahead": 1},
+                 WAITS, marks=DEEP),
     pytest.param("split", {"heads": 1, "seq_q": 16, "seq_k": 1000}, {"sms": 1}, WAITS, marks=DEEP),
     pytest.param("wgmma", {"heads": 1, "seq_q": 70, "seq_k": 600, "rotary_dim": 0}, {}, PRODUCING, marks=DEEP),
     pytest.param("split_wgmma", {"heads": 1, "seq_q": 70, "seq_k": 1100}, {"sms": 2}, PRODUCING, marks=DEEP),
@@ -482,7 +435,8 @@ def built() -> Iterator[Any]:
     yield from ((decode_kernel, shape) for shape in MODEL)
     for hdim, rows in product((64, 128, 320), (16, 32, 64)):
         problem = problem_of("chunk", heads=8, kv_heads=8, seq_q=rows, seq_k=8192, hdim=hdim)
-        yield chunk_kernel, chunk_call(request_of(problem, "sm_90")).shape
+        shape = chunk_call(request_of(problem, "sm_90")).shape
+        yield pytest.param(chunk_kernel, shape, marks=() if rows == 32 else DEEP)
     embeddings = ("none", "rates", "positions", "tables", "placed_tables")
     for hdim, name in product((64, 96, 128, 192, 256), embeddings):
         halves = name not in ("none", "positions")
@@ -492,8 +446,8 @@ def built() -> Iterator[Any]:
         yield pytest.param(wgmma_kernel, wgmma, marks=DEEP)
         yield pytest.param(wgmma_kernel, replace(wgmma, split=True), marks=DEEP)
         if hdim <= 192:
-            problem = problem_of("persistent", hdim=hdim, rotary_dim=hdim)
-            stays = replace(persistent_call(request_of(problem, "sm_90", halves)).shape, embedding=name)
+            request = request_of(problem_of("persistent", hdim=hdim, rotary_dim=hdim), "sm_90", halves)
+            stays = replace(persistent_call(request).shape, embedding=name)
             yield pytest.param(persistent_kernel, stays, marks=() if (hdim, name) == (128, "rates") else DEEP)
         for rows in (16, 32, 64):
             split = prompt_plan.split_shape("float16", hdim, rows, name, halves, "sm_90")

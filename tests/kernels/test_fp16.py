@@ -26,7 +26,7 @@ def halves(inputs: dict[str, np.ndarray]) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", INPUTS)
-def test_the_truth_is_that_of_rounded_inputs_and_the_allowance_that_of_one_rounding(kind: str, causal: bool) -> None:
+def test_fp16_reference_has_rounded_inputs_and_allows_one_rounding(kind: str, causal: bool) -> None:
     problem = Problem("fp16", 1, 2, seq_q=96, hdim=64, dtype="float16", causal=causal)
     case = reference_of(problem, kind)
     q, k, v = halves(case.inputs)
@@ -76,7 +76,7 @@ def test_other_problems_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_peer_computes_in_half_precision(causal: bool) -> None:
+def test_peer_computes_in_half_precision(causal: bool) -> None:
     problem = Problem("fp16", 2, 2, seq_q=40, hdim=32, dtype="float16", causal=causal)
     case = reference_of(problem, "sharp")
     plan = version("torch_sdpa_fp16")(problem)

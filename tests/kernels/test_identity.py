@@ -14,7 +14,7 @@ def test_every_version_has_a_hash_of_its_own() -> None:
     assert len({source_hash(version) for version in VERSIONS.values()}) == len(VERSIONS)
 
 
-def test_a_kernel_is_the_same_while_its_code_and_constants_are() -> None:
+def test_kernel_is_the_same_while_its_code_and_constants_are() -> None:
     def kernel_of(name: str, seq: int, fast_math: bool = False) -> Kernel:
         problem = Problem("rope", heads=2, seq_q=seq, hdim=256, rotary_dim=64)
         return replace(VERSIONS[name](problem).launches[-1].kernel, fast_math=fast_math)
@@ -111,7 +111,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-def test_a_name_is_followed_to_whatever_binds_it(binding: str) -> None:
+def test_name_is_followed_to_whatever_binds_it(binding: str) -> None:
     def digests(binding: str) -> set[str]:
         return {digest(**{name: text.format(binding=binding) for name, text in way.items()}) for way in WAYS}
 
@@ -131,7 +131,7 @@ LOCAL = [
 
 
 @pytest.mark.parametrize("plan", LOCAL)
-def test_a_local_variable_is_not_what_bears_its_name_elsewhere(plan: str) -> None:
+def test_local_variable_is_not_what_bears_its_name_elsewhere(plan: str) -> None:
     assert digest(f"x = 1\n{plan}") == digest(f"x = 3\n{plan}") == digest(plan)
 
 
@@ -203,6 +203,6 @@ def test_refusals_and_the_contract_change_no_hash() -> None:
         ("def plan():\n    return [x for y in 'ab' if (x := y)]", "plan has := in a comprehension, whose names"),
     ],
 )
-def test_a_name_that_does_not_resolve_is_an_error(plan: str, message: str) -> None:
+def test_name_that_does_not_resolve_is_an_error(plan: str, message: str) -> None:
     with pytest.raises(UnresolvedName, match=message):
         digest(plan, other="x = 1")

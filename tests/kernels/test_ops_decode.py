@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from made_up_driver import DecodeCard, in_place
-from ops_reference import allowed_of, expected_of, right_calls
+from ops_reference import allowed_of, expected_of, normal, right_calls
 
 from kernels import rope_attention
 
@@ -16,10 +16,6 @@ from kernels import rope_attention
 def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[DecodeCard]:
     with in_place(DecodeCard(), monkeypatch) as made:
         yield made
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -61,7 +57,7 @@ def test_wide_heads_are_spread_over_warps_and_blocks(card: DecodeCard, hdim: int
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_growing_cache_loads_two_kernels_and_is_read_where_it_lies(card: DecodeCard) -> None:
+def test_growing_cache_loads_two_kernels_and_is_read_where_it_lies(card: DecodeCard) -> None:
     q, cache = normal(1, 8, 1, 64, dtype=torch.float16), normal(1, 2, 3000, 64, dtype=torch.float16)
     for seq_k in range(1, 3001, 307):
         rope_attention(q, cache[:, :, :seq_k], cache[:, :, :seq_k], interleaved=False)
@@ -79,7 +75,7 @@ def test_lengths_are_read_by_each_launch(card: DecodeCard) -> None:
     assert card.launched[0]["lengths"] == card.launched[1]["lengths"] == lengths.data_ptr()
 
 
-def test_a_repeated_call_has_its_own_addresses(card: DecodeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_call_has_its_own_addresses(card: DecodeCard, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, empty = [], torch.empty  # so that no workspace lies where another lay
     monkeypatch.setattr(torch, "empty", lambda *size, **how: kept.append(empty(*size, **how)) or kept[-1])
     q, k = normal(2, 4, 1, 64), normal(2, 2, 300, 64)

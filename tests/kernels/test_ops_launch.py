@@ -1,183 +1,45 @@
-"""Arguments of the ops to a kernel, on a made-up card: the kernel reads and writes memory by its arguments alone."""
+"""Arguments of the ops to V8, on a made-up card that reads and writes memory by the arguments of a launch alone."""
 
-import ctypes
-import functools
+import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from made_up_driver import STREAM, Driver, at, grid_of, in_place
-from ops_reference import expected_of, right_calls
+from made_up_driver import AXES, ClusterCard, in_place
+from ops_reference import expected_of, normal, right_calls
 from torch.autograd import forward_ad
 
 import kernels
-from kernels import Problem, Unsupported, alibi_attention, attention, rope_attention
-from kernels.constants import require
-from kernels.flash.call import Call, Request
+from kernels import Unsupported, alibi_attention, attention, rope_attention
+from kernels.flash.cluster import call as planning
 from kernels.op import dispatch, resident
-from kernels.op.arguments import Asked, Tensors
 from kernels.op.dispatch import planned_keys
-from kernels.op.fallback import MOST_POSITIONS, attend
+from kernels.op.fallback import MOST_POSITIONS
 from kernels.runtime import cache, forget
 from kernels.runtime import compile as compiler
-from kernels.version import Buffer, Kernel, Launch
 
-AXES = ("batch", "head", "row")
-MOST_ROWS, BEFORE_FROM = 1200, 128  # keys from which a launch before moves them
-
-
-class Code(NamedTuple):
-    """A kernel that is made up: it computes by its arguments alone, or moves keys if it does not attend."""
-
-    family: str
-    tables: bool
-    positioned: bool
-    before: bool
-    half: bool
-    attends: bool
-
-
-@functools.cache
-def kernel_of(code: Code) -> Kernel:
-    """Its arguments are in an order in which those of 4 and 8 bytes take turns, as they are aligned apart."""
-    kinds = {"seq_q": "int32", "seq_k": "int32", "rotary_dim": "uint32", "q_offset": "int32", "causal": "int32"}
-    kinds |= {"scale": "float32", "q": "uint64", "k": "uint64", "v": "uint64", "out": "uint64", "slopes": "uint64"}
-    kinds |= {name: "uint64" for name in ("cos", "sin", "rates", "positions")}
-    kinds |= {"k_embedded": "uint64"} if code.before else {}
-    for name in ("q", "k", "v", "out"):
-        kinds |= {f"{name}_{axis}": "uint32" if axis == "row" else "uint64" for axis in AXES}
-    kinds |= {"rows": "uint32", "pitch": "uint32", "batch": "uint64", 42: "uint32"}
-
-    def compute() -> None:
-        """Named in what is said of a compilation."""
-
-    compute.code, compute.arguments = code, kinds
-    return Kernel(compute, tuple(kinds.values()))
-
-
-@dataclass(frozen=True)
-class MadeUp(Call):
-    any_keys = False
-
-    @property
-    def turns(self) -> None:
-        return None
-
-    @property
-    def half_split(self) -> bool:
-        return self.of.half_split and self.of.problem.rotary_dim % 8 == 0
-
-    @property
-    def before(self) -> bool:
-        return self.of.problem.seq_k >= BEFORE_FROM
-
-    def alike(self, seq_k: int) -> None:
-        return None
-
-    def sizes(self, seq_k: int, q_offset: int, lengths: Any) -> tuple[Any, ...]:
-        p = self.of.problem
-        return (0, 0, p.seq_q, seq_k, 0, 0, 0, 0, q_offset, int(p.causal), self.of.scale, 0, 0)
-
-    def buffers(self, seq_k: int) -> dict[str, Buffer]:
-        return {"k_embedded": Buffer(self.of.problem.kv_shape)} if self.before else {}
-
-    def launches(self, args: tuple[Any, ...], seq_k: int) -> tuple[Launch, ...]:
-        p, embedding, made = self.of.problem, self.of.embedding, []
-        tables, positioned = "tables" in embedding, embedding in ("positions", "placed_tables")
-        for attends in (False, True) if self.before else (True,):
-            kernel = kernel_of(Code(p.family, tables, positioned, self.before, self.half_split, attends))
-            made.append(Launch(kernel, (p.heads, p.seq_q), (64,), tuple(kernel.function.arguments)))
-        return tuple(made)
-
-
-class Card(Driver):
-    """A card that computes as soon as a launch is made; `launched` holds what each that attends was given, by name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.problems: list[Problem] = []
-        self.replays: list[Any] = []  # a function for each launch that makes it again, as a graph would
-
-    def choose(self, request: Request) -> Call:
-        require(request.problem.hdim % 4 == 0, "hdim", request.problem.hdim, "a multiple of 4")
-        self.problems.append(request.problem)
-        return MadeUp(object(), request)
-
-    def compile(self, kernel: Kernel, target: str) -> str:
-        self.kernels[str(kernel.function.code)] = kernel
-        return str(kernel.function.code)
-
-    def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
-        made = self.kernels[self.names[handle]].function
-        given = self.given(handle, parameters, tuple(made.arguments))
-        given |= {"grid": grid_of(config), "stream": ctypes.c_uint64.from_address(config + STREAM).value}
-        if made.code.attends:
-            self.launched.append(given | {"device": self.device})
-        self.replays.append(functools.partial(compute, given, made.code, self.problems[-1]))
-        self.replays[-1]()
-        return 0
-
-
-def compute(given: dict[str, Any], code: Code, problem: Problem) -> None:
-    """Attention over the memory that the arguments tell of."""
-    assert given[42] == 42 and given["grid"] == (problem.heads, given["seq_q"], 1)
-    family, tables, positioned, before, half, attends = code
-    batch, hdim, pairs = problem.batch, problem.hdim, given["rotary_dim"] // 2
-    sizes = {"q": (problem.heads, given["seq_q"]), "k": (problem.kv_heads, given["seq_k"])}
-    sizes |= {"v": sizes["k"], "out": sizes["q"]}
-    q, k, v, out = (
-        at(given[x], (batch, *sizes[x], hdim), (*(given[f"{x}_{axis}"] for axis in AXES), 1)) for x in sizes
-    )
-    cos = sin = positions = slopes = None
-    if tables:
-        sizes_of_table = (given["rows"], pairs + pairs % 2)
-        cos, sin = (at(given[name], sizes_of_table, (given["pitch"], 1)) for name in ("cos", "sin"))
-        assert not (given["cos"] | given["sin"] | 4 * given["pitch"]) & 7  # two pairs are loaded at a time
-        assert bool((cos[:, pairs:] == 1).all() and (sin[:, pairs:] == 0).all())
-        cos, sin = cos[:, :pairs], sin[:, :pairs]
-    elif pairs:
-        rates = at(given["rates"], (pairs, 2), (2, 1)).double().sum(-1)
-        angle = np.pi * torch.arange(MOST_ROWS)[:, None] * rates
-        cos, sin = angle.cos().float(), angle.sin().float()
-    if positioned:
-        places = max(given["seq_k"], given["q_offset"] + given["seq_q"])
-        positions = at(given["positions"], (batch, places), (given["batch"], 1), np.int32)
-    if family == "alibi":
-        slopes = at(given["slopes"], (batch, problem.heads), (problem.heads, 1))
-    if before:
-        moved = at(given["k_embedded"], tuple(k.shape), (k[0].numel(), k[0, 0].numel(), hdim, 1))
-        if not attends:
-            moved.copy_(k)
-            return
-        k = moved
-    out.fill_(torch.nan)  # blocks write while others read
-    asked = Asked(family, 2 * pairs, 0.0, not half, bool(given["causal"]), given["q_offset"], given["scale"])
-    out.copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes), asked))
+BEFORE_FROM = 128  # keys from which a launch in front embeds them
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
-    with in_place(Card(), monkeypatch) as made:
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterCard]:
+    with in_place(ClusterCard(), monkeypatch) as made:
         monkeypatch.setattr(dispatch, "chosen", made.choose)
+        monkeypatch.setattr(planning, "fastest", lambda problem, *_: (problem.seq_k >= BEFORE_FROM, 0.0))
         yield made
 
 
-def normal(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
 @pytest.mark.filterwarnings("ignore:kernels copies")
-def test_random_calls_reach_the_kernel_whole(card: Card) -> None:
+def test_random_calls_reach_the_kernel_whole(card: ClusterCard) -> None:
     assert right_calls(range(400, 520)) == len(card.launched) == 120
 
 
 @pytest.mark.filterwarnings("error")
-def test_tensors_are_taken_where_they_lie(card: Card) -> None:
+def test_tensors_are_taken_where_they_lie(card: ClusterCard) -> None:
     cache = normal(2, 2, 40, 64)
     q, k = normal(2, 3, 4, 64).transpose(1, 2), cache[:, :, 8:19]
     out = torch.empty(2, 3, 4, 64).transpose(1, 2)
@@ -185,10 +47,9 @@ def test_tensors_are_taken_where_they_lie(card: Card) -> None:
     (given,) = card.launched
     assert (given["q"], given["k"], given["out"]) == (q.data_ptr(), k.data_ptr(), out.data_ptr())
     assert [given[f"k_{axis}"] for axis in AXES] == [2 * 40 * 64, 40 * 64, 64]
-    assert given["grid"] == (4, 3, 1)
 
 
-def test_writes_into_what_it_reads_or_has_twice_go_through_a_copy(card: Card) -> None:
+def test_out_that_overlaps_its_inputs_is_written_through_a_copy(card: ClusterCard) -> None:
     packed, k = normal(2, 4, 6, 8), normal(2, 2, 5, 8)
     exact = attention(packed[:, :, :3], k, k)
     apart, across = torch.empty(2, 4, 3, 16)[..., ::2], packed[:, :, 1:4]
@@ -200,7 +61,7 @@ def test_writes_into_what_it_reads_or_has_twice_go_through_a_copy(card: Card) ->
     assert card.launched[-1]["out_batch"] == 4 * 3 * 8
 
 
-def test_a_forward_derivative_is_pytorchs_and_not_lost(card: Card) -> None:
+def test_forward_derivative_is_pytorchs_and_not_lost(card: ClusterCard) -> None:
     q = normal(1, 2, 3, 8)
     with pytest.warns(UserWarning, match="inside a transform of torch"), forward_ad.dual_level():
         out = attention(forward_ad.make_dual(q, torch.ones_like(q)), q, q)
@@ -213,7 +74,7 @@ def test_a_forward_derivative_is_pytorchs_and_not_lost(card: Card) -> None:
     [lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2), lambda x: torch.cat((x[..., :1], x), -1)[..., 1:]],
     ids=["columns", "unaligned"],
 )
-def test_a_tensor_that_no_kernel_takes_is_copied_and_said_once(card: Card, moved) -> None:
+def test_tensor_that_no_kernel_takes_is_copied_and_said_once(card: ClusterCard, moved) -> None:
     q, k, v = normal(2, 4, 3, 8), normal(2, 2, 5, 8), normal(2, 2, 5, 8)
     exact = attention(q, k, v)
     with pytest.warns(UserWarning, match="kernels copies k on each call: its last dim is not") as caught:
@@ -224,7 +85,7 @@ def test_a_tensor_that_no_kernel_takes_is_copied_and_said_once(card: Card, moved
 
 @pytest.mark.parametrize("name", ["q", "k", "v", "out"])
 @pytest.mark.filterwarnings("ignore:kernels copies")
-def test_rows_whose_offsets_in_a_tile_need_more_than_32_bits_are_copied(card: Card, name: str) -> None:
+def test_rows_whose_offsets_in_a_tile_need_more_than_32_bits_are_copied(card: ClusterCard, name: str) -> None:
     given = {"q": normal(1, 1, 2, 8), "k": normal(1, 1, 2, 8), "v": normal(1, 1, 2, 8), "out": torch.empty(1, 1, 2, 8)}
     exact = attention(given["q"], given["k"], given["v"])
     for apart, stride in ((2**26 - 4, 2**26 - 4), (2**26, 8)):
@@ -234,14 +95,14 @@ def test_rows_whose_offsets_in_a_tile_need_more_than_32_bits_are_copied(card: Ca
 
 
 @pytest.mark.filterwarnings("error")
-def test_single_row_is_taken_at_any_aligned_address(card: Card) -> None:
+def test_single_row_is_taken_at_any_aligned_address(card: ClusterCard) -> None:
     q, k = normal(1, 1, 3, 9).as_strided((1, 1, 1, 8), (3, 5, 7, 1)), normal(1, 1, 5, 8)
     attention(q, k, k)
     assert card.launched[0]["q"] == q.data_ptr()
 
 
 @pytest.mark.filterwarnings("error")
-def test_half_of_a_table_of_both_halves_is_taken_where_it_lies(card: Card) -> None:
+def test_half_of_a_table_of_both_halves_is_taken_where_it_lies(card: ClusterCard) -> None:
     q, both = normal(1, 2, 3, 8), torch.rand(3, 8)
     rope_attention(q, q, q, cos=both[:, :4], sin=both[:, :4], interleaved=False)
     given = card.launched[-1]
@@ -250,22 +111,22 @@ def test_half_of_a_table_of_both_halves_is_taken_where_it_lies(card: Card) -> No
         rope_attention(q, q, q, cos=both[:, 1:5], sin=both[:, 1:5])
 
 
-def test_a_growing_cache_compiles_nothing_and_plans_seldom(card: Card) -> None:
+def test_growing_cache_compiles_nothing_and_plans_seldom(card: ClusterCard) -> None:
     q, cache = normal(1, 2, 1, 8), normal(1, 2, 3000, 8)
     for seq_k in range(1, 3001, 7):
         rope_attention(q, cache[:, :, :seq_k], cache[:, :, :seq_k])
         assert card.launched[-1]["seq_k"] == seq_k
-    assert len(card.problems) == len({planned_keys(seq_k) for seq_k in range(1, 3001)}) == 29
-    assert len(card.loaded) == 3  # one that attends to keys as they are, two where a launch before moves them
+    assert len(card.calls) == len({planned_keys(seq_k) for seq_k in range(1, 3001)}) == 29
+    assert len(card.loaded) <= 6
 
 
-def test_positions_beyond_int32_stay_out_of_range(card: Card) -> None:
+def test_positions_beyond_int32_stay_out_of_range(card: ClusterCard) -> None:
     q, k = normal(1, 2, 3, 8), normal(1, 2, 3, 8)
     out = rope_attention(q, k, k, positions=torch.tensor([0, 1, 2**32 + 2]), causal=True)
     assert out[:, :, 2].isnan().all() and out[:, :, :2].isfinite().all()
 
 
-def test_what_no_kernel_takes_pytorch_computes(card: Card) -> None:
+def test_call_that_no_kernel_takes_is_computed_by_pytorch(card: ClusterCard) -> None:
     q = normal(1, 2, 3, 6)
     with pytest.warns(UserWarning, match="kernels computes this attention in PyTorch: hdim is 6") as caught:
         first, again = attention(q, q, q), attention(q, q, q)
@@ -280,7 +141,7 @@ def test_what_no_kernel_takes_pytorch_computes(card: Card) -> None:
         rope_attention(q, q, q, q_offset=MOST_POSITIONS, fallback=False)
 
 
-def test_a_launch_goes_to_the_current_stream_of_the_tensors_device(card: Card) -> None:
+def test_launch_goes_to_the_current_stream_of_the_tensors_device(card: ClusterCard) -> None:
     q = normal(1, 2, 3, 8)
     for card.stream in (5, 5, 9, 0):
         attention(q, q, q)
@@ -292,7 +153,7 @@ def test_a_launch_goes_to_the_current_stream_of_the_tensors_device(card: Card) -
     assert len(card.loaded) == 2  # a function belongs to a device
 
 
-def test_a_thread_keeps_its_arguments_to_itself(card: Card) -> None:
+def test_thread_keeps_its_arguments_to_itself(card: ClusterCard) -> None:
     """Another thread may launch between the packing and the launch: the driver is called outside of Python's lock."""
     q, other = normal(1, 2, 3, 8), normal(1, 2, 3, 8) * 3
     exact, driver = attention(q, q, q), card.launch
@@ -310,7 +171,7 @@ def test_a_thread_keeps_its_arguments_to_itself(card: Card) -> None:
     assert len(card.launched) == 3
 
 
-def test_calls_in_flight_at_once_have_workspaces_of_their_own(card: Card) -> None:
+def test_calls_in_flight_at_once_have_workspaces_of_their_own(card: ClusterCard) -> None:
     """Calls of other streams' threads begin before the first has ended."""
     q, k = normal(1, 2, 3, 8), normal(1, 2, BEFORE_FROM, 8)
     driver, nested = card.launch, 3
@@ -337,16 +198,18 @@ def test_calls_in_flight_at_once_have_workspaces_of_their_own(card: Card) -> Non
     assert all(end <= start for (_, end), (start, _) in pairwise(held))
 
 
-def test_says_what_it_compiles(card: Card, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_compilation_is_announced_once(card: ClusterCard, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: False)
     monkeypatch.setattr(compiler, "build", lambda kernels, target: None)
     q = normal(1, 2, 3, 8)
     attention(q, q, q)
     attention(q, q, q)
-    assert capsys.readouterr().err == f"kernels: compiling compute for sm_90, once (kept in {cache.FOLDER})\n"
+    where = re.escape(str(cache.FOLDER))
+    said = rf"kernels: compiling attention_\w+ for sm_90, once \(kept in {where}\)\n"
+    assert re.fullmatch(said, capsys.readouterr().err)
 
 
-def test_gradients_and_the_kernel_go_together(card: Card) -> None:
+def test_gradients_and_the_kernel_go_together(card: ClusterCard) -> None:
     q, k = normal(1, 2, 3, 8).requires_grad_(), normal(1, 2, 5, 8)
     rope_attention(q, k, k).square().sum().backward()
     assert len(card.launched) == 1
@@ -360,7 +223,7 @@ ROPE: dict[str, Any] = {"rotary_dim": 4}
 
 
 @pytest.mark.parametrize(("op", "arguments"), [(rope_attention, ROPE), (alibi_attention, {})], ids=["rope", "alibi"])
-def test_a_captured_launch_reads_what_it_read_then(card: Card, monkeypatch: pytest.MonkeyPatch, op, arguments) -> None:
+def test_captured_launch_reads_what_it_read_then(card: ClusterCard, monkeypatch, op, arguments) -> None:
     """A graph replays the addresses that it captured; torch's allocator hands freed memory to the next who asks."""
     monkeypatch.setattr(kernels.op.arguments, "MOST_SIGNATURES", 16)
     q, k = normal(3, 4, 3, 8), normal(3, 2, 5, 8)
@@ -375,7 +238,7 @@ def test_a_captured_launch_reads_what_it_read_then(card: Card, monkeypatch: pyte
     assert torch.equal(out, exact)
 
 
-def test_tables_beyond_what_is_kept_belong_to_their_call(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_beyond_what_is_kept_belong_to_their_call(card: ClusterCard, monkeypatch: pytest.MonkeyPatch) -> None:
     q = normal(1, 2, 3, 8)
     exact = [rope_attention(q, q, q, base=base) for base in (10.0, 20.0, 30.0)]
     monkeypatch.setattr(resident, "MOST_BYTES", 4 * 32)  # tables of four bases; there are three
@@ -386,7 +249,7 @@ def test_tables_beyond_what_is_kept_belong_to_their_call(card: Card, monkeypatch
     assert np.abs(outs[50.0].numpy() - expected_of("rope_attention", (q, q, q), {"base": 50.0})).max() < 1e-5
 
 
-def test_a_capture_is_refused_what_only_an_earlier_call_can_make(card: Card) -> None:
+def test_capture_is_refused_what_only_an_earlier_call_can_make(card: ClusterCard) -> None:
     q = normal(2, 2, 3, 8)
     rope_attention(q, q, q)
     alibi_attention(q, q, q)
@@ -413,7 +276,7 @@ def negated(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("lies", [negated, lambda x: torch._neg_view(-x)], ids=["imag", "contiguous"])
 @pytest.mark.parametrize("name", ["q", "k", "v", "cos", "sin", "slopes", "out"])
-def test_a_lazily_negated_view_is_read_with_its_sign(card: Card, name: str, lies) -> None:
+def test_lazily_negated_view_is_read_with_its_sign(card: ClusterCard, name: str, lies) -> None:
     q, k, angle = normal(2, 4, 3, 8), normal(2, 2, 5, 8), normal(5, 4)
     given = {"q": q, "k": k, "v": k + 1, "cos": angle.cos(), "sin": angle.sin(), "out": torch.empty_like(q)}
     op = rope_attention
@@ -430,7 +293,7 @@ def test_a_lazily_negated_view_is_read_with_its_sign(card: Card, name: str, lies
     assert torch.equal(op(**changed), exact) and len(card.launched) == 3
 
 
-def test_sizes_beyond_32_bits_do_not_reach_a_launch(card: Card) -> None:
+def test_sizes_beyond_32_bits_do_not_reach_a_launch(card: ClusterCard) -> None:
     """Strides, rows and positions that 32 bits do not hold; places that a launch would add up past them."""
     q, angle = normal(1, 1, 2, 8), normal(1, 4)
     for rows, positions in ((2**30, [0, 2**30 - 1]), (2**33, [5, 2**31 - 2])):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from made_up_driver import PromptCard, in_place
-from ops_reference import EPS, expected_of, right_calls
-from test_ops_decode import normal
+from ops_reference import EPS, expected_of, normal, right_calls
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention
 from kernels.flash.prompts import plan

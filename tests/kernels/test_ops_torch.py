@@ -105,7 +105,7 @@ def test_package_of_aotinductor_for_a_card_is_refused(packaged: bool) -> None:
 
 
 @pytest.mark.parametrize("needs", ["q", "k", "v", "qv"])
-def test_any_of_them_may_require_grad(needs: str) -> None:
+def test_any_of_q_k_v_may_require_grad(needs: str) -> None:
     tensors, all_of_them = small(needs), small()
     CALLS["rope"](*tensors).square().sum().backward()
     CALLS["rope"](*all_of_them).square().sum().backward()
@@ -113,7 +113,7 @@ def test_any_of_them_may_require_grad(needs: str) -> None:
         assert torch.equal(tensor.grad, other.grad) if name in needs else tensor.grad is None
 
 
-def test_the_forward_keeps_no_more_than_its_arguments() -> None:
+def test_forward_keeps_no_more_than_its_arguments() -> None:
     kept: list[torch.Tensor] = []
     tensors = small()
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
@@ -132,14 +132,14 @@ def test_the_forward_keeps_no_more_than_its_arguments() -> None:
     ],
     ids=["rope", "alibi"],
 )
-def test_the_op_is_what_torch_asks_of_one(rest) -> None:
+def test_op_passes_opcheck(rest) -> None:
     q, k, v = small()
     q = q.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
     opcheck(library.attention, (q, k, v, *rest))
 
 
-@pytest.mark.parametrize("name", ["half-split", "alibi"])
-def test_compiles_whole_with_its_gradients(name: str) -> None:
+@pytest.mark.parametrize("name", ["half-split", pytest.param("alibi", marks=pytest.mark.deep)])
+def test_op_compiles_whole_with_its_gradients(name: str) -> None:
     compiled = torch.compile(CALLS[name], fullgraph=True, backend="aot_eager")
     tensors, same = small(), small()
     out, eager = compiled(*tensors), CALLS[name](*same)
@@ -150,7 +150,7 @@ def test_compiles_whole_with_its_gradients(name: str) -> None:
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-13)
 
 
-def test_a_compiled_decode_compiles_twice_however_long() -> None:
+def test_compiled_decode_compiles_twice_however_long() -> None:
     compiled = torch.compile(rope_attention, fullgraph=True, backend=(counter := Counter()))
     for seq_k in range(4, 20):
         q, k, v = small("", seq_k=seq_k)
@@ -167,14 +167,14 @@ class Counter:
 
 
 @pytest.mark.deep
-def test_inductor_compiles_it() -> None:
+def test_op_compiles_by_inductor() -> None:
     compiled = torch.compile(CALLS["half-split"], fullgraph=True)
     tensors = small("")
     torch.testing.assert_close(compiled(*tensors), CALLS["half-split"](*tensors), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("compiles", [False, True])
-def test_writes_where_it_is_told(compiles: bool) -> None:
+def test_out_is_written_in_its_own_layout(compiles: bool) -> None:
     def write(q: Any, k: Any, v: Any, out: Any) -> torch.Tensor:
         return rope_attention(q, k, v, out=out)
 
@@ -187,7 +187,7 @@ def test_writes_where_it_is_told(compiles: bool) -> None:
         assert torch.equal(out, exact)
 
 
-def test_there_is_no_gradient_through_out() -> None:
+def test_gradient_through_out_is_refused() -> None:
     q, k, v = small("k")
     with pytest.raises(RuntimeError, match="out is given and an argument requires grad"):
         attention(q, k, v, out=torch.empty_like(q))
@@ -217,7 +217,7 @@ def test_modes_and_subclasses_see_the_op() -> None:
     assert torch.equal(attention(parameter, k, v), attention(q, k, v))
 
 
-def test_transforms_are_pytorchs() -> None:
+def test_transforms_are_computed_by_pytorch() -> None:
     q, k, v = small("")
     grads = torch.func.grad(lambda q: CALLS["rope"](q, k, v).square().sum())(q)
     tensors = small("q")
@@ -247,12 +247,12 @@ def test_tensors_on_the_meta_device_go_forward_and_back() -> None:
 
 
 @pytest.mark.parametrize("needs", ["", "qkv"])
-def test_a_trace_that_would_keep_the_sizes_of_its_example_is_refused(needs: str) -> None:
+def test_trace_that_would_keep_the_sizes_of_its_example_is_refused(needs: str) -> None:
     with pytest.raises(RuntimeError, match=r"torch\.jit\.trace keeps the sizes and places of its example"):
         torch.jit.trace(CALLS["attention"], tuple(small(needs)), check_trace=False)
 
 
-def test_a_flag_that_torch_compile_traces_may_depend_on_the_shape() -> None:
+def test_flag_that_torch_compile_traces_may_depend_on_the_shape() -> None:
     compiled = torch.compile(lambda q, k, v: attention(q, k, v, causal=k.shape[2] > 5), dynamic=True, backend="eager")
     for seq_k in (4, 6, 7):
         tensors = small("", seq_k=seq_k)

@@ -61,7 +61,7 @@ def test_uniform_inputs_are_those_that_numpy_draws_in_one_go(dtype: str, monkeyp
 
 
 @pytest.mark.parametrize("most", [3, 100])
-def test_an_output_is_compared_in_pieces(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_compared_in_pieces(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "PIECE_ELEMENTS", most)
     exact = torch.arange(12.0, dtype=torch.float64).view(1, 1, 3, 4)
     case = Reference({}, exact, 0.5, {})

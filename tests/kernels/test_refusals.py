@@ -38,7 +38,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "problem", "fields"), REFUSED)
-def test_a_refusal_has_fields_that_its_words_name_also_in_another_process(name, problem, fields) -> None:
+def test_refusal_has_fields_that_its_words_name_also_in_another_process(name, problem, fields) -> None:
     refusal = refusal_of(name, problem)
     for each in (refusal, pickle.loads(pickle.dumps(refusal))):
         assert (each.kind, each.needed, each.allowed) == fields
@@ -46,7 +46,7 @@ def test_a_refusal_has_fields_that_its_words_name_also_in_another_process(name, 
         assert fields[0] == "causal" or all(each in str(refusal) for each in told)
 
 
-def test_the_status_of_a_check_is_that_of_the_kind_of_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_of_a_check_is_that_of_the_kind_of_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_gpu.Card, "target", "sm_90")
     for (name, problem, _), status in ((REFUSED[3], "unsupported"), (REFUSED[0], "infeasible")):
         assert on_gpu.check((name, problem), "uniform")["status"] == status
@@ -74,7 +74,7 @@ def test_the_status_of_a_check_is_that_of_the_kind_of_a_refusal(monkeypatch: pyt
         ("atom.relaxed.gpu.global.add.s32 %r1, [%rd1], 1;", (0, 0)),
     ],
 )
-def test_an_instruction_is_of_its_least_compute_capability(instruction: str, since: tuple[int, int]) -> None:
+def test_instruction_is_of_its_least_compute_capability(instruction: str, since: tuple[int, int]) -> None:
     assert least_capability(f"\tmov.u32 %r9, 0;\n\t{instruction}\n\tret;")[0] == since
 
 
@@ -90,7 +90,7 @@ LOG = [(v,) for v in OWN if not (v.beyond or v.ablation or v.control_of)]
 BESIDE = [(v,) for v in OWN if v.beyond or v.ablation or v.control_of]
 
 
-@pytest.mark.parametrize("version", [*swept(LOG, 12, 12), *swept(BESIDE, 0, 8)], ids=lambda version: version.id)
+@pytest.mark.parametrize("version", [*swept(LOG, 5, 19), *swept(BESIDE, 0, 8)], ids=lambda version: version.id)
 def test_refusal_of_a_target_agrees_with_the_assembler(version: Version, assembled_for) -> None:
     def takes(target: str) -> bool:
         try:
@@ -123,7 +123,7 @@ LIMITS = [(f"sm_{number}", size) for size, numbers in BLOCK_KILOBYTES.items() fo
 
 
 @pytest.mark.parametrize(("target", "kilobytes"), LIMITS)
-def test_a_block_that_asks_for_more_than_the_target_has_is_refused(target: str, kilobytes: int) -> None:
+def test_block_that_asks_for_more_than_the_target_has_is_refused(target: str, kilobytes: int) -> None:
     most = kilobytes * 1024
     require_target(Launch(EMPTY, (1,), (1,), (), SharedLayout(all=most // 4)), target)
     with pytest.raises(Unsupported) as caught:
@@ -135,7 +135,7 @@ def test_a_block_that_asks_for_more_than_the_target_has_is_refused(target: str, 
 @pytest.mark.parametrize(
     ("most", "axis"), [((2**31 - 1,), "x"), ((1, 65_535), "y"), ((1, 1, 65_535), "z"), ((2**31 - 1, 65_535, 1), "x")]
 )
-def test_a_grid_has_at_most_what_a_gpu_takes(most: tuple[int, ...], axis: str) -> None:
+def test_grid_has_at_most_what_a_gpu_takes(most: tuple[int, ...], axis: str) -> None:
     Launch(EMPTY, most, (1,), ())
     place = "xyz".index(axis)
     with pytest.raises(Unsupported, match=f"blocks along {axis}") as caught:

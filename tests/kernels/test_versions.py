@@ -35,15 +35,12 @@ BESIDE = [chosen for chosen in OWN if chosen.ablation or chosen.control_of]
 MAIN = [chosen for chosen in OWN if chosen not in BESIDE]
 LARGEST = [(chosen, largest(chosen)) for chosen in MAIN]
 OTHERS = [(chosen, case) for chosen in MAIN for case in quick_cases(chosen) if (chosen, case) not in LARGEST]
-# Others on the same cores, at seconds a compilation: what they add is tested with another one.
-SECONDS = (
-    "attention_v8", "rope_hybrid_v8", "rope_separate_v8", "sinusoidal_v6", "learned_v1", "fp16_phase7b",
-    "fp16_phase7c",
-)  # fmt: skip
+# On the same kernels as others, or with tests of their own: seconds a compilation, as of a variant.
+SECONDS = ("rope_prompt32", "fp16_phase7b", "fp16_phase7c")
 
 
 def param(chosen: Version, *rest: CheckCase) -> Any:
-    later = chosen in BESIDE or chosen.id in SECONDS or chosen.fast_math
+    later = chosen in BESIDE or chosen.id in SECONDS or bool(chosen.variant_of)
     return pytest.param(chosen, *rest, marks=[pytest.mark.deep] * later)
 
 
@@ -54,12 +51,12 @@ COMPILED = [param(chosen) for chosen in (*MAIN, *(beside for (beside,) in sample
 
 
 @pytest.mark.parametrize(("chosen", "case"), [*PARAMS, *SMALLER], ids=named)
-def test_version_has_the_status_the_hazards_and_the_wrong_values_it_declares(chosen: Version, case: CheckCase) -> None:
+def test_version_has_its_declared_status_hazards_and_values(chosen: Version, case: CheckCase) -> None:
     assert not faults(chosen, *case)
 
 
 @pytest.mark.parametrize("chosen", COMPILED, ids=named)
-def test_the_arguments_of_a_launch_are_as_wide_as_its_kernels_parameters(chosen: Version) -> None:
+def test_arguments_of_a_launch_are_as_wide_as_its_kernels_parameters(chosen: Version) -> None:
     for launch in chosen(quick_cases(chosen)[-1].problem).launches:
         entry = compile_ptx(launch.kernel).partition(".entry")[2].partition(")")[0]
         widths = [int(width) // 8 for width in re.findall(r"\.param \.[a-z](\d+)", entry)]
@@ -75,7 +72,7 @@ def test_first_blocks_are_compared_where_they_write_and_nowhere_else() -> None:
     assert rows_written(version("rope_v3")(problem), 2) == 8
 
 
-def test_the_reduction_race_left_in_the_log_changes_results_in_another_warp_order() -> None:
+def test_reduction_race_of_the_log_changes_results_by_warp_order() -> None:
     plan = version("attention_online_fixed")(Problem("attention", seq_q=64, hdim=64))
     case = reference_of(plan.problem, "sharp")
     statuses = {case.compare(torch.from_numpy(run(plan, case.inputs, seed=seed).out)).status for seed in range(4)}
@@ -98,7 +95,7 @@ SLOW_PATH = re.compile(r"\.reg \.f64|cvt\.rn\.f64\.s64|mul\.f64 .*, 0d3BF921FB54
 
 
 @pytest.mark.parametrize("chosen", COMPILED, ids=named)
-def test_kernels_have_no_double_precision_and_move_16_bytes_at_a_time_where_they_say(chosen: Version) -> None:
+def test_kernels_have_no_doubles_and_load_16_bytes_where_declared(chosen: Version) -> None:
     text = "".join(compile_ptx(launch.kernel) for launch in chosen(quick_cases(chosen)[-1].problem).launches)
     double = [line for line in text.splitlines() if DOUBLE.search(line)]
     if chosen.accurate_sines:
@@ -122,13 +119,13 @@ def test_tables_of_the_log_are_computed_in_float32(family: str, tables: Callable
 
 
 @pytest.mark.parametrize("chosen", VERSIONS.values(), ids=lambda chosen: chosen.id)
-def test_a_version_takes_no_problem_whose_embedding_it_does_not_apply(chosen: Version) -> None:
+def test_version_takes_no_problem_whose_embedding_it_does_not_apply(chosen: Version) -> None:
     for family in {"attention", "rope", "sinusoidal"} - {chosen.family}:
         with pytest.raises(Unsupported, match=f"family is {family}"):
             chosen(Problem(family, hdim=128, rotary_dim=64 if family == "rope" else 0))
 
 
-def test_a_problem_refuses_bad_fields_and_fills_in_the_usual_ones() -> None:
+def test_problem_refuses_bad_fields_and_fills_in_the_usual_ones() -> None:
     problem = Problem("attention", heads=4, seq_q=3, seq_k=10)
     assert (problem.kv_heads, problem.q_offset, problem.flops) == (4, 7, 4 * 4 * 3 * 10 * 512)
     for bad, message in [
@@ -143,7 +140,7 @@ def test_a_problem_refuses_bad_fields_and_fills_in_the_usual_ones() -> None:
             Problem(**bad)
 
 
-def test_a_version_id_is_taken_once() -> None:
+def test_version_id_is_taken_once() -> None:
     with pytest.raises(ValueError, match="'rope_v7' is registered twice"):
 
         @register(family="rope", title="", source="")

@@ -28,10 +28,17 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
 
 
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 12), (torch.bfloat16, 4)])
-def test_a_model_has_few_kernels(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, most: int) -> None:
+def test_model_has_few_kernels(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, most: int) -> None:
     monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: True)
     assert 2 < warm_up(**LLAMA, dtype=dtype, seq_q=range(1, 9), target="sm_90") <= 5
     assert 2 < warm_up(**LLAMA, dtype=dtype, seq_q=PROMPTS, target="sm_90") <= most
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "hdim"), [(12, 12, 64), (8, 1, 256), (16, 16, 1024), (4, 4, 2048)])
+def test_prompts_of_any_model_have_few_kernels(monkeypatch, heads: int, kv_heads: int, hdim: int) -> None:
+    monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: True)
+    how: dict[str, Any] = {"causal": True, "seq_q": PROMPTS[::9], "target": "sm_90"}
+    assert all(0 < warm_up(heads, kv_heads, hdim, dtype=torch.float32, batch=n, **how) <= 12 for n in (1, 8))
 
 
 @pytest.mark.parametrize(
@@ -104,6 +111,7 @@ def test_wrong_argument_of_warm_up_is_named_with_what_is_allowed(changed: dict[s
         warm_up(**given)
 
 
+@pytest.mark.deep
 def test_python_without_an_executable_compiles_in_its_own_process(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "FOLDER", tmp_path)
     monkeypatch.setattr(classes, "FEW", 0)
@@ -111,7 +119,7 @@ def test_python_without_an_executable_compiles_in_its_own_process(monkeypatch: A
     assert warm_up(2, 2, 64, dtype=torch.float16, target="sm_90") == 2
 
 
-def test_a_model_that_no_kernel_takes_is_refused() -> None:
+def test_model_that_no_kernel_takes_is_refused() -> None:
     with pytest.raises(Unsupported, match="hdim is 1000"):
         warm_up(8, 8, 1000, dtype=torch.float16, target="sm_90")
     with pytest.raises(ValueError, match="dtype is 'torch"):

@@ -336,7 +336,8 @@ def test_attention(problem: Problem, shape: Shape) -> None:
     assert not serialised(plan.launches[0].kernel)
 
 
-def test_a_launch_before_embeds_keys_once() -> None:
+@pytest.mark.deep
+def test_launch_before_embeds_keys_once() -> None:
     problem = Problem("rope", heads=4, kv_heads=2, seq_q=40, seq_k=130, hdim=128, rotary_dim=70)
     case, moved = reference_of(problem, "uniform"), 2 * 130 * 128 * 4 // 32
     report = run(VERSIONS["rope_hybrid_v8"](problem, "sm_90"), case.inputs)

@@ -25,7 +25,7 @@ def test_exactly_the_versions_that_are_wrong_somewhere_have_a_model() -> None:
 
 
 @pytest.mark.parametrize(("chosen", "problem"), as_params(ALSO_RIGHT))
-def test_a_model_is_right_where_its_version_is(chosen: Version, problem: Problem) -> None:
+def test_model_is_right_where_its_version_is(chosen: Version, problem: Problem) -> None:
     for kind in INPUTS:
         case = reference_of(problem, kind)
         model = model_of(chosen)(problem, **case.inputs)
@@ -33,7 +33,7 @@ def test_a_model_is_right_where_its_version_is(chosen: Version, problem: Problem
 
 
 @pytest.mark.parametrize(("chosen", "problem"), as_params(WRONG))
-def test_a_model_differs_from_the_truth_by_more_than_its_allowance(chosen: Version, problem: Problem) -> None:
+def test_model_differs_from_the_truth_by_more_than_its_allowance(chosen: Version, problem: Problem) -> None:
     """So that a version that computed the reference instead would be noticed."""
     for kind in INPUTS:
         case = reference_of(problem, kind)

@@ -139,7 +139,7 @@ def test_profiler_takes_missing_or_stale_versions_alone(ncu: Ncu, tmp_path: Path
 
 
 @pytest.mark.parametrize("fault", ["dies", "hides", "tires"])
-def test_a_fault_of_one_spoils_none(fault: str, ncu: Ncu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fault_of_one_version_leaves_the_others(fault: str, ncu: Ncu, tmp_path: Path, capsys) -> None:
     setattr(ncu, fault, "attention_atomics")
     assert command("attention_atomics,attention_baseline,attention_online") == 1
     found = {(version, hdim) for version, hdim, _ in times(tmp_path)}
@@ -161,7 +161,7 @@ def test_recorded_counters_outlive_an_interruption(ncu: Ncu, tmp_path: Path, mon
     assert sum(map(len, ncu.calls)) == 3 * len(GROUPS)
 
 
-def test_a_profiler_may_not_or_lacks_a_metric(ncu: Ncu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profiler_may_not_or_lacks_a_metric(ncu: Ncu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ncu.forbidden = True
     assert command("attention_online") == REFUSED and len(ncu.calls) == 1
     assert "the driver keeps them for administrators (ERR_NVGPUCTRPERM)" in capsys.readouterr().err
@@ -193,7 +193,7 @@ def test_values_are_read_by_launch_and_metric() -> None:
 
 
 @pytest.mark.parametrize("value", ["nan", "-nan", "inf", "n/a", ""])
-def test_a_counter_that_has_no_value_is_no_row_and_the_record_stays_readable(
+def test_counter_without_a_value_is_no_row(
     ncu: Ncu, tmp_path: Path, value: str
 ) -> None:
     ncu.value = value
@@ -201,7 +201,7 @@ def test_a_counter_that_has_no_value_is_no_row_and_the_record_stays_readable(
     assert set(recorded(tmp_path)["metric"]) == {f"{metric}, cold" for metric in counters.COLD}
 
 
-def test_a_number_with_a_decimal_comma_is_refused_and_ncu_is_asked_for_none(
+def test_decimal_comma_is_refused_and_ncu_runs_in_the_c_locale(
     ncu: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
@@ -211,7 +211,7 @@ def test_a_number_with_a_decimal_comma_is_refused_and_ncu_is_asked_for_none(
     assert ncu.locales == {"C"}
 
 
-def test_the_profiled_program_tells_what_it_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profiled_program_records_what_it_launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["attention_online", "rope_v8_mma", "attention_baseline"]
     problems = [SMALL, Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=128), SMALL]
     tasks = [(name, problem_columns(problem)) for name, problem in zip(names, problems)]

@@ -47,7 +47,7 @@ def test_every_line_follows_from_what_the_machine_answers(changes: dict, topic: 
     assert found.state == state and says in found.text
 
 
-def test_processes_of_an_interrupted_call_may_leave_the_card_and_others_are_named(
+def test_own_ending_processes_leave_the_card_and_others_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ending = [sys.executable, "-c", "import time; print(flush=True); time.sleep(1)"]
@@ -133,7 +133,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("of_terminal", [True, pytest.param(False, marks=pytest.mark.deep)])
-def test_an_interrupted_command_ends_after_its_part_whose_processes_are_on_the_card(
+def test_interrupted_command_waits_for_its_part(
     tmp_path: Path, of_terminal: bool
 ) -> None:
     left, script = tmp_path / "left", tmp_path / "python"
@@ -160,7 +160,7 @@ def test_an_interrupted_command_ends_after_its_part_whose_processes_are_on_the_c
     assert left.exists(), "the part goes on"
 
 
-def test_a_machine_that_stops_measuring_runs_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_that_stops_measuring_runs_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "gather", Machine)
     monkeypatch.setattr(gpu, "run_all", lambda *_: pytest.fail("it ran"))
     assert gpu.main([]) == 1 == gpu.main(["--check"])
@@ -168,7 +168,7 @@ def test_a_machine_that_stops_measuring_runs_no_part(monkeypatch: pytest.MonkeyP
     assert gpu.main(["--check"]) == 0
 
 
-def test_a_command_whose_package_is_not_installed_is_refused_in_one_line(
+def test_command_without_its_package_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As on a node whose own packages are used, which are not the book's."""

@@ -86,7 +86,7 @@ def require_nothing_lost(before: dict[str, bytes], card: Path) -> dict[str, byte
     return after
 
 
-def test_a_run_that_is_killed_again_and_again_loses_and_doubles_no_row(card: Path) -> None:
+def test_run_that_is_killed_again_and_again_loses_and_doubles_no_row(card: Path) -> None:
     """It is killed when its tables have grown by up to a dozen rows, and in the end comes to its own end."""
     dice, before, exits = random.Random(KILLS), on_disk(card), []
     for _ in range(KILLS):
@@ -149,7 +149,7 @@ class FullDisk(io.FileIO):
 
 
 @pytest.mark.parametrize("rows", [1, 30])
-def test_a_full_disk_ends_a_run_and_the_next_goes_on(card: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_ends_a_run_and_the_next_goes_on(card: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FullDisk, "rows", 40 - 1 - rows)
     with monkeypatch.context() as patch:
         patch.setattr(files, "open", lambda path, mode, buffering: FullDisk(path, mode), raising=False)

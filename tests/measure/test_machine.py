@@ -36,7 +36,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return answers
 
 
-def test_each_thing_that_a_card_does_not_say_stays_empty_alone(nvml: dict[str, Any]) -> None:
+def test_field_that_nvml_refuses_stays_empty_alone(nvml: dict[str, Any]) -> None:
     def known() -> tuple[Any, ...]:
         found = machine.environment()
         return found["driver"], found["sm_mhz_max"], found["power_limit_w"], machine.sm_mhz()
@@ -58,7 +58,7 @@ def test_reasons_of_throttling_have_names_also_from_an_older_driver(nvml: dict[s
     assert machine.throttle() == {"hardware_slowdown"}
 
 
-def test_without_nvml_nothing_is_known_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_nvml_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "opened", lambda card=None: None)
     assert machine.throttle() is None and machine.environment()["driver"] == "unknown"
 
@@ -67,7 +67,7 @@ def test_without_nvml_nothing_is_known_and_nothing_fails(monkeypatch: pytest.Mon
     ("seen", "said"),
     [([set(), set()], "none"), ([{"power_cap"}, set(), {"a"}], "a+power_cap"), ([None, set()], "unknown")],
 )
-def test_throttling_behind_timings_is_said_of_the_run(seen: list[set[str] | None], said: str) -> None:
+def test_throttling_of_processes_is_joined_in_the_run(seen: list[set[str] | None], said: str) -> None:
     row = {"throttle": "none"}
     for reasons in seen:
         note_seen(row, reasons)

@@ -41,7 +41,7 @@ def timing(run: measure.StudyRun, pair: on_gpu.Pair, process: int, timer: str) -
     run.append("timings", [on_gpu.row_of(pair, process=process, timer=timer, **numbers)])
 
 
-def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(begin) -> None:
+def test_interrupted_run_goes_on_and_finished_rows_are_not_measured_again(begin) -> None:
     first = begin()
     pairs = first.unchecked()
     assert len(pairs) == len(list(SMALL.pairs()))
@@ -58,7 +58,7 @@ def test_an_interrupted_run_goes_on_and_a_finished_row_is_not_measured_again(beg
 
 
 @pytest.mark.parametrize("what", ["node", "uuid", "driver", "python", "numba", "numba_cuda", "torch", "commit"])
-def test_an_interrupted_run_goes_on_only_where_all_that_shapes_it_is_the_same(begin, what: str) -> None:
+def test_interrupted_run_goes_on_only_with_equal_card_and_software(begin, what: str) -> None:
     one, other, again, other_again = (begin(**change).folder for change in 2 * ({}, {what: "another"}))
     assert one != other and (one, other) == (again, other_again)
 
@@ -70,7 +70,7 @@ def test_an_interrupted_run_goes_on_only_where_all_that_shapes_it_is_the_same(be
         ({"torch": "another"}, False), ({"driver": "another"}, False), ({"new_run": True}, False),
     ],
 )  # fmt: skip
-def test_a_complete_run_counts_on_its_card_and_software_until_code_changes(begin, monkeypatch, changed, stays) -> None:
+def test_complete_run_counts_until_card_software_or_code_changes(begin, monkeypatch, changed, stays) -> None:
     run = begin()
     for pair in run.unchecked():
         check(run, pair)
@@ -90,7 +90,7 @@ def test_changed_code_is_measured_again(begin, monkeypatch) -> None:
     assert pair in again.unchecked() and again.folder != run.folder, "rows of two codes would stand in one run"
 
 
-def test_the_worst_of_the_inputs_decides_and_what_cannot_run_is_not_timed(begin) -> None:
+def test_worst_of_the_inputs_decides_and_refused_pairs_are_not_timed(begin) -> None:
     run = begin()
     one, other = run.unchecked()[:2]
     check(run, other, "infeasible", reason="49,536 B and 49,152 B")

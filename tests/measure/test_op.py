@@ -39,7 +39,7 @@ CALLS = [
 ]
 
 
-def test_a_draw_is_the_same_for_its_arguments_and_meets_all_kinds_in_few_kernels(monkeypatch: Any) -> None:
+def test_drawn_calls_are_reproducible_and_meet_all_kinds_in_few_kernels(monkeypatch: Any) -> None:
     found = drawn(5, 80, "sm_90", most_kernels=40)
     assert found[:20] == drawn(5, 20, "sm_90", most_kernels=40) != drawn(6, 20, "sm_90", most_kernels=40)
     assert len({kernel for call in found for kernel in call.served("sm_90")[1]}) <= 41
@@ -56,7 +56,7 @@ def test_a_draw_is_the_same_for_its_arguments_and_meets_all_kinds_in_few_kernels
 
 
 @pytest.mark.parametrize("layout", op_calls.LAYOUTS)
-def test_a_layout_holds_the_values_with_nan_around_them(layout: str) -> None:
+def test_layout_holds_the_values_with_nan_around_them(layout: str) -> None:
     x = torch.randn(2, 3, 5, 8)
     view = op_calls.LAYOUTS[layout](x)
     assert torch.equal(view, x[:, :1].expand(x.shape) if layout == "expanded" else x)
@@ -120,7 +120,7 @@ WRONG: list[tuple[str, Call, Wrong]] = [
 
 
 @pytest.mark.parametrize(("rule", "call", "wrong"), WRONG, ids=[f"{w[0]}-{i}" for i, w in enumerate(WRONG)])
-def test_a_planted_wrong_result_breaks_its_rule(rule: str, call: Call, wrong: Wrong) -> None:
+def test_planted_wrong_result_breaks_its_rule(rule: str, call: Call, wrong: Wrong) -> None:
     given = tensors(call, "cpu")
     assert judge(call, given, expected(call, given, torch.float32))["reason"] is None
     assert judge(call, given, wrong(call, given))["reason"] == rule
@@ -129,7 +129,7 @@ def test_a_planted_wrong_result_breaks_its_rule(rule: str, call: Call, wrong: Wr
 # ---------------------------------------------------------------- rows
 
 
-def test_a_call_is_right_fell_back_refused_or_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_is_right_fell_back_refused_or_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     right = expected(SHARP, tensors(SHARP, "cpu"), torch.float32)
 
     def unsupported(*arguments: Any, fallback: bool = True, **options: Any) -> torch.Tensor:
@@ -241,7 +241,7 @@ def test_first_calls_begin_with_an_empty_cache_that_the_next_process_finds(monke
     assert all(row["source_hash"] == today(row["version"]) != "" for _, row in sent)
 
 
-def test_decode_calls_have_every_dtype_and_lengths_and_pytorchs_path_breaks_no_rule_in_any() -> None:
+def test_decode_calls_have_every_dtype_and_pass_on_pytorchs_path() -> None:
     dice = random.Random(3)
     calls = [call for _ in range(500) if (call := op_calls.decode_call(dice))]
     assert {(call.problem.dtype, call.lengths) for call in calls} == set(product(op_calls.DTYPES, (False, True)))

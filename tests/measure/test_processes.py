@@ -23,7 +23,7 @@ def squares(todo: list[Any], send: Any) -> None:
         send.send(("square", (os.getpid(), item * item)))
 
 
-def test_a_process_lasts_and_is_replaced_only_where_it_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_lasts_and_is_replaced_only_where_it_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: FORK)
     worker = workers.Worker(patience=1.0)
     try:
@@ -58,7 +58,7 @@ def test_broken_compiler_process_is_not_waited_for(monkeypatch: pytest.MonkeyPat
             compile_each(dies, jobs)
 
 
-def test_a_process_that_compiles_ends_when_its_parent_is_killed() -> None:
+def test_process_that_compiles_ends_when_its_parent_is_killed() -> None:
     ours, theirs = FORK.Pipe(duplex=False)
 
     def compiler() -> None:

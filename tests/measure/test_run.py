@@ -54,7 +54,7 @@ def tables(tmp_path: Path) -> dict[str, Any]:
     return {name: record.rows(tmp_path / "made-up-card", name) for name in ("runs", "checks", "timings")}
 
 
-def test_a_study_is_done_before_the_next_begins(card: MadeUp, tmp_path: Path, capsys: Any) -> None:
+def test_study_is_done_before_the_next_begins(card: MadeUp, tmp_path: Path, capsys: Any) -> None:
     measure.measure_studies([LOG, FILLED], processes=2)
     steps = [step for _, step, _ in card.did if step in ("compile", "launched")]
     own = 3 * len(PROBLEMS)  # a peer is not compiled by the host
@@ -76,7 +76,7 @@ def test_a_study_is_done_before_the_next_begins(card: MadeUp, tmp_path: Path, ca
     assert len(card.did) == before, "what is complete is measured again"
 
 
-def test_a_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card: MadeUp) -> None:
+def test_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card: MadeUp) -> None:
     measure.measure_studies([LOG, FILLED], processes=2)
     timed = [(process, name) for process, step, name in card.did if step == "device_warm"]
     by_process = {process: [name for each, name in timed if each == process] for process, _ in timed}
@@ -85,7 +85,7 @@ def test_a_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card:
     assert len({tuple(half) for half in halves}) > 2, "one order for all"
 
 
-def test_samples_of_the_harness_are_taken_there_and_back_so_that_a_drift_is_alike(card: MadeUp, tmp_path: Path) -> None:
+def test_harness_samples_alternate_their_order_against_drift(card: MadeUp, tmp_path: Path) -> None:
     drift = itertools.count(100)
     card.us = lambda name: float(next(drift))
     measure.measure_studies([LOG], processes=1)
@@ -100,7 +100,7 @@ def test_samples_of_the_harness_are_taken_there_and_back_so_that_a_drift_is_alik
     assert list(rows.groupby("hdim")["median_us"].nunique()) == [1] * len(PROBLEMS)
 
 
-def test_of_a_long_call_one_sample_of_the_harness_is_enough(card: MadeUp, tmp_path: Path) -> None:
+def test_long_call_takes_one_sample_of_the_harness(card: MadeUp, tmp_path: Path) -> None:
     card.us = lambda name: ENOUGH_US / 20 if name == "attention_v8" else 2.0  # 20 calls are a sample
     measure.measure_studies([LOG], processes=1)
     rows = tables(tmp_path)["timings"].query("timer == 'launched'")
@@ -109,7 +109,7 @@ def test_of_a_long_call_one_sample_of_the_harness_is_enough(card: MadeUp, tmp_pa
     }
 
 
-def test_a_study_is_measured_on_the_problems_of_the_card_at_hand(card: MadeUp, tmp_path: Path) -> None:
+def test_study_is_measured_on_the_problems_of_the_card_at_hand(card: MadeUp, tmp_path: Path) -> None:
     theirs = tuple(Problem("attention", heads=96, seq_q=64, hdim=hdim) for hdim in (64, 128))
     measure.measure_studies([Study("matched", "", TIMERS, ((("attention_online",), theirs),), matched)], processes=1)
     found = tables(tmp_path)
@@ -144,7 +144,7 @@ DRIVER_OOM = GpuError("the CUDA driver answered CUDA_ERROR_OUT_OF_MEMORY", "CUDA
     [OOM, RUNTIME_OOM, DRIVER_OOM, MemoryError("Unable to allocate")],
     ids=["torch", "runtime", "driver", "host"],
 )
-def test_a_lack_of_memory_is_told_with_what_is_free(card: MadeUp, tmp_path: Path, name: str, error: Exception) -> None:
+def test_out_of_memory_row_says_how_much_is_free(card: MadeUp, tmp_path: Path, name: str, error: Exception) -> None:
     wrapper = RuntimeError("backend='inductor' raised")
     wrapper.__cause__ = error
     card.does[name, "check"] = wrapper
@@ -223,7 +223,7 @@ def test_copies_that_do_not_fit_cost_the_cold_time_alone(card: MadeUp, tmp_path:
     }  # fmt: skip
 
 
-def test_a_card_that_no_process_can_begin_on_ends_the_run_with_one_message(card: MadeUp, monkeypatch: Any) -> None:
+def test_card_that_no_process_can_begin_on_ends_the_run_with_one_message(card: MadeUp, monkeypatch: Any) -> None:
     def gone(tasks: Any, send: Any) -> None:
         raise workers.MeasureError("no CUDA GPU is visible")
 
@@ -255,7 +255,7 @@ def slow(card: MadeUp, name: str, *slow_calls: int) -> None:
     card.measure = measured  # type: ignore[method-assign]
 
 
-def test_a_process_that_is_off_is_measured_again_and_both_rows_stay(card: MadeUp, tmp_path: Path, capsys: Any) -> None:
+def test_process_that_is_off_is_measured_again_and_both_rows_stay(card: MadeUp, tmp_path: Path, capsys: Any) -> None:
     slow(card, "attention_v8", 2 * len(PROBLEMS))  # the first problem of process 3
     measure.measure_studies([FILLED], processes=4)
     found = tables(tmp_path)
@@ -310,7 +310,7 @@ def test_times_of_the_host_are_not_repeated_alone(card: MadeUp, tmp_path: Path) 
         ([10.0, 20.0], None),  # which of the two?
     ],
 )
-def test_a_process_counts_unless_all_others_agree_without_it(times: list[float], stand: list[float] | None) -> None:
+def test_process_counts_unless_all_others_agree_without_it(times: list[float], stand: list[float] | None) -> None:
     common = {"run": "1", "study": "log", "timer": "device_warm", "repeated": None}
     common |= on_gpu.row_of(("attention_v8", PROBLEMS[0]))
     rows = [{**common, "process": at, "p20_us": us, "median_us": us} for at, us in enumerate(times, 1)]

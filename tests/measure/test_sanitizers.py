@@ -51,7 +51,7 @@ def test_known_version_has_the_hazards_that_tools_must_find() -> None:
         (CLEAN, Told(REFUSED, 0), True, "unsupported", True),
     ],
 )
-def test_a_count_becomes_a_row(name: str, told: Told, hears: bool, finding: str, expected: bool) -> None:
+def test_count_becomes_a_row(name: str, told: Told, hears: bool, finding: str, expected: bool) -> None:
     row = row_of("racecheck", name, told, hears)
     assert (row["finding"], row["expected"], row["hazards"]) == (finding, expected, told.hazards)
 
@@ -94,7 +94,7 @@ def test_sanitize_writes_nothing_where_no_tool_answers(tmp_path: Path, monkeypat
         next(sanitize.sanitize([CLEAN], tmp_path))
 
 
-def test_the_watched_process_launches_every_problem_with_its_own_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watched_process_launches_every_problem_with_its_own_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a card: buffers and grids are those of the plan; padding is left out for memcheck alone."""
     launched: list[Any] = []
     made: list[torch.Tensor] = []

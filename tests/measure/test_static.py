@@ -31,10 +31,10 @@ def test_every_version_is_recorded_as_it_is_today(table: str) -> None:
     assert not stale, f"python -m analysis {table} brings these up to date: {stale}"
 
 
-MARKED = [pytest.param(name, marks=pytest.mark.deep) for name in ("rope_v3", "rope_v6b", "sinusoidal_v3")]
+OTHERS = ("sinusoidal_v5", "rope_v3", "rope_v6b", "sinusoidal_v3")
 
 
-@pytest.mark.parametrize("name", ["rope_v7", "sinusoidal_v5", *MARKED])
+@pytest.mark.parametrize("name", ["rope_v7", *(pytest.param(name, marks=pytest.mark.deep) for name in OTHERS)])
 def test_events_of_one_block_times_the_blocks_are_those_of_all(counted_events: Callable, name: str) -> None:
     family = VERSIONS[name].family
     rotary_dim = 0 if family == "sinusoidal" else 32 if name == "rope_v3" else 16
@@ -77,11 +77,11 @@ def test_every_version_of_the_log_has_a_kernel_of_todays_code() -> None:
 
 
 @pytest.mark.parametrize("row", RECORDED, ids=lambda row: row["version"])
-def test_a_kernel_is_the_recorded_one(row: dict[str, Any]) -> None:
+def test_kernel_is_the_recorded_one(row: dict[str, Any]) -> None:
     assert not static.differing([row])
 
 
-def test_a_kernel_that_differs_is_another_versions_or_is_new_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_that_differs_is_another_versions_or_is_new_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(static.differing([V2 | {"ptx": "0" * 16}, V2 | {"version": "rope_v3"}])) == 2
     monkeypatch.setattr(static, "recorded_pairs", lambda: [("rope_v2", problem_of(V2))])
     (added,) = static.record([])
@@ -100,7 +100,7 @@ def test_ptx_is_compared_without_the_names_of_modules() -> None:
     assert static.without_names(of_cuda_12) == bare
 
 
-def test_an_old_hash_leads_to_one_of_today_in_one_step_and_each_of_these_is_of_one_version() -> None:
+def test_old_hash_leads_to_one_of_today_in_one_step() -> None:
     rows = read_table(files.HASHES, "hashes")
     assert not set(rows["old"]) & set(rows["new"]) and rows["old"].is_unique
     assert rows.groupby("new")["version"].nunique().eq(1).all()

@@ -22,7 +22,7 @@ def test_every_attention_kernel_that_runs_is_recorded_as_it_is_today() -> None:
 
 
 @pytest.mark.parametrize(("version", "problem"), SAMPLE, ids=lambda value: str(value))
-def test_a_row_is_made_again_as_recorded(version: str, problem: Problem) -> None:
+def test_row_is_made_again_as_recorded(version: str, problem: Problem) -> None:
     (recorded,) = [
         row
         for row in read_records(files.THEIR_TEST, "their_test")
@@ -33,7 +33,7 @@ def test_a_row_is_made_again_as_recorded(version: str, problem: Problem) -> None
     assert {**again, "source_hash": ""} == {**recorded, **same}
 
 
-def test_a_difference_above_the_tolerance_is_counted_and_nan_is_not() -> None:
+def test_difference_above_the_tolerance_is_counted_and_nan_is_not() -> None:
     expected = np.full(5, 0.5)
     found = their_test.judged(np.array([0.5, 0.54, 1.0, np.nan, np.nan]), expected)
     assert found == {"elements": 5, "nan": 2, "counted": 1, "largest": 0.5, "ratio": 2.0}

@@ -46,13 +46,13 @@ def timed(monkeypatch: pytest.MonkeyPatch, us: float, copies: int, samples: int)
     return device, timing._time_graph(device, list(range(copies)), samples)
 
 
-def test_a_short_kernel_fills_a_sample_by_many_calls_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_kernel_fills_a_sample_by_many_calls_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     device, found = timed(monkeypatch, us=5.0, copies=1, samples=timing.SAMPLES)
     assert device.captured == [1, 60]
     assert found == [5.0] * timing.SAMPLES
 
 
-def test_a_long_graph_is_replayed_once_before_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_graph_is_replayed_once_before_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     device, found = timed(monkeypatch, us=100.0, copies=61, samples=timing.COLD_SAMPLES)
     assert device.captured == [61] and found == [100.0] * timing.COLD_SAMPLES
     assert device.replays == 1 + timing.COLD_SAMPLES
@@ -65,7 +65,7 @@ def test_start_of_a_graph_shortens_no_sample(monkeypatch: pytest.MonkeyPatch) ->
     assert device.captured == [1, 2] and found == [290.0] * timing.SAMPLES
 
 
-def test_copies_exceed_twice_the_l2_of_a_card_that_tells_it() -> None:
+def test_cold_copies_exceed_twice_the_l2() -> None:
     plan = Plan(Problem("attention"), {"q": Buffer((1 << 20,))})
     assert timing.cold_copies(plan, {}, 60 << 20) == 31
     with pytest.raises(Unsupported, match="the size of the L2"):

@@ -33,7 +33,7 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make(tmp_path)
 
 
-def test_the_nearest_measured_shape_comes_first_with_its_own_numbers(card: Path) -> None:
+def test_nearest_measured_shape_comes_first_with_its_own_numbers(card: Path) -> None:
     far, near = replace(MANY, seq_k=1024, q_offset=960), replace(MANY, seq_k=256, q_offset=192, heads=72, kv_heads=72)
     record(card, "map", times(MANY) | times(far, factor=2.0) | times(near, factor=3.0))
     asked = replace(MANY, seq_k=320, q_offset=256)
@@ -48,7 +48,7 @@ def test_the_nearest_measured_shape_comes_first_with_its_own_numbers(card: Path)
     assert advice.nearest(masked, [MANY, far, near])[0] == MANY
 
 
-def test_the_command_advises_and_refuses(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advise_command_advises_and_refuses(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(card, "log", times(ONE))
     assert "It was not timed on the Test GPU." in advice.advise(ONE)
     record(card, "map", times(ONE, MANY))
@@ -71,7 +71,7 @@ def test_the_command_advises_and_refuses(card: Path, capsys: pytest.CaptureFixtu
         ((10, 9, 15), {HYBRID}, (0, 0, 1)),
     ],
 )
-def test_the_fastest_and_what_ties_with_it(card: Path, us: tuple[float, ...], fastest: set, outcome: tuple) -> None:
+def test_winners_are_the_fastest_and_its_ties(card: Path, us: tuple[float, ...], fastest: set, outcome: tuple) -> None:
     record(card, "map", {(version, ONE): each for version, each in zip(FUSIONS, us)} | {(FULL, MANY): 1.0})
     e = Evidence.load(card)
     assert not rivals.winners(e, MANY)  # where not all three were timed

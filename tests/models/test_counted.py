@@ -32,7 +32,7 @@ NONE = dict.fromkeys(STALLS, 0.0)
 IDLE = {**NONE, "selected": 1.0, "barrier": 6.0, "long_scoreboard": 3.0}
 
 
-def test_a_warps_time_is_shared_out_among_what_it_waits_for(tmp_path: Path) -> None:
+def test_warps_time_is_shared_out_among_what_it_waits_for(tmp_path: Path) -> None:
     folder = make(tmp_path)
     put_counters(folder, "attention_online", SMALL, IDLE)
     e = Evidence.load(folder)
@@ -42,7 +42,7 @@ def test_a_warps_time_is_shared_out_among_what_it_waits_for(tmp_path: Path) -> N
     assert sorted(itertools.chain(*WAITS.values())) == sorted(STALLS)  # each reason counts once, in one group
 
 
-def test_of_a_call_the_last_launch_and_of_rope_the_published_rotation(tmp_path: Path) -> None:
+def test_stalls_are_of_the_last_launch_and_the_published_rotation(tmp_path: Path) -> None:
     folder = make(tmp_path)
     for rotary_dim in (512, 128):
         for launch in range(3):

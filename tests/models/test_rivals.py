@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return make(tmp_path)
 
 
-def test_the_floor_is_a_launch_and_the_larger_of_bytes_and_operations() -> None:
+def test_floor_is_a_launch_and_the_larger_of_bytes_and_operations() -> None:
     # by hand: 4 tensors of 4 * 64 * 2048 floats at 8 TB/s; three times 134 MFLOP at 800 TFLOP/s
     moved, products = 4 * 4 * 4 * 64 * 2048 / 8e6, 3 * 4 * 4 * 64 * 64 * 2048 / 800e6
     assert rivals.floor(MAIN, GPU) == pytest.approx(0.5 + max(moved, products))
@@ -38,7 +38,7 @@ def test_the_floor_is_a_launch_and_the_larger_of_bytes_and_operations() -> None:
     assert causal / whole == pytest.approx(seen / (2048 * 4096))
 
 
-def test_the_fastest_right_peer_of_any_study_counts(folder: Path) -> None:
+def test_fastest_right_peer_of_any_study_counts(folder: Path) -> None:
     beyond = {(V8, MAIN): 7.0, (COMPILED, MAIN): 70.0, ("rope_v7", MAIN): 91.0}
     record(folder, "beyond", beyond)
     record(folder, "peers", {(V8, MAIN): 8.0, (GRAPH, MAIN): 66.0, (TRITON, MAIN): 16.0}, wrong=(TRITON,))
@@ -47,12 +47,12 @@ def test_the_fastest_right_peer_of_any_study_counts(folder: Path) -> None:
     assert (fastest.version, second.version) == (GRAPH, COMPILED) and fastest.over.value == pytest.approx(8.25)
 
 
-def test_a_wrong_v8_has_no_rivals(folder: Path) -> None:
+def test_wrong_v8_has_no_rivals(folder: Path) -> None:
     record(folder, "beyond", {(V8, MAIN): 1.0, (COMPILED, MAIN): 70.0}, wrong=(V8,))
     assert not rivals.rivals(Evidence.load(folder), MAIN)
 
 
-def test_the_op_is_set_beside_the_fastest_peer_of_the_study_that_timed_its_kernels(folder: Path) -> None:
+def test_op_is_set_beside_the_fastest_peer_of_the_study_that_timed_its_kernels(folder: Path) -> None:
     step = next(problem for problem in STUDIES["split_keys"].problems if rivals.served(REFERENCE, problem) == DECODE)
     graph = ONE_GRAPH[0]
     record(folder, "split_keys", {(DECODE, step): 5.0, (V8, step): 50.0, (graph, step): 20.0})

@@ -153,7 +153,8 @@ def test_halves_in_other_shapes(core: Any, problem: Problem, shape: Any) -> None
     check_mode(core, problem, True, False, True, shape)
 
 
-@pytest.mark.parametrize("half_split", [pytest.param(False, marks=pytest.mark.deep), True])
+@pytest.mark.deep
+@pytest.mark.parametrize("half_split", [False, True])
 def test_op_embeds_keys_at_their_own_positions(monkeypatch: pytest.MonkeyPatch, half_split: bool) -> None:
     """Wherever the queries are: by the kernels, with the arguments that the op gives them."""
     problem = Problem("rope", 2, 4, 2, 9, 70, hdim=64, rotary_dim=64)
