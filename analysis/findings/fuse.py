@@ -7,7 +7,20 @@ from kernels import Problem
 from kernels.flash.decode.plan import MOST_QUERIES
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
-from ..models.rivals import FULL, HYBRID, SEPARATE, Rival, beside_op, right, rivals, served, winners
+from ..models.rivals import (
+    FULL,
+    HYBRID,
+    PROMPT,
+    SEPARATE,
+    STAYING,
+    Rival,
+    beside_op,
+    right,
+    rivals,
+    served,
+    standing,
+    winners,
+)  # fmt: skip
 from ..studies import FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
 from . import Says, checks, exact, faster, finding, numbers, of_values, times
 from .decode import COLD, MANY, RAW, STUDY, step
@@ -17,7 +30,7 @@ MAPPED = ("map", "heldout")  # studies of full fusion, the hybrid and separate k
 FEW_QUERIES = 128  # of a head: few tiles of them rotate the same keys
 FUSED = {FULL, RAW, "rope_chunk", "rope_wide_decode"}  # kernels of the op that rotate Q and K themselves
 FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
-PROMPT = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
+LAYER = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
 
 
 class Outcomes(NamedTuple):
@@ -79,7 +92,7 @@ def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str)
     """Where the op runs a version ("": any), how many times as fast as the fastest peer it is."""
     found: dict[Problem, Estimate] = {}
     for problem in e.study(study).problems("rope"):
-        ours = served(e, problem)
+        ours = standing(e, problem, study)
         if problem.dtype in dtypes and version in ("", ours) and (peers := rivals(e, problem, ours, (study,), timer)):
             found[problem] = peers[0].over
     if not found:
@@ -95,9 +108,11 @@ def float32_over_others(e: Evidence, of: Callable[[Problem], bool] = bool) -> Es
     return Estimates(found, "×")
 
 
-def fastest_other(e: Evidence, problem: Problem, study: str, timer: str = WARM) -> tuple[Rival, Estimates]:
-    """Of a call the fastest peer, and how many times as long it takes."""
-    if not (found := rivals(e, problem, served(e, problem), (study,), timer)):
+def fastest_other(
+    e: Evidence, problem: Problem, study: str, timer: str = WARM, ours: str = ""
+) -> tuple[Rival, Estimates]:
+    """The fastest peer, and how many times as long as `ours`, or the op's kernel, it takes."""
+    if not (found := rivals(e, problem, ours or served(e, problem), (study,), timer)):
         raise NotMeasured(f"nothing was timed beside this call: `make measure STUDY={study}`")
     return found[0], times(Estimates({problem: found[0].over}, "×"))
 
@@ -149,13 +164,14 @@ def decode(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* The call takes
-{us:.0}. RoPE compiled by PyTorch, in front of cuDNN, is the fastest other and needs {other:.1} as long.""")
+@finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.*
+`rope_prompt` takes {us:.0}. RoPE compiled by PyTorch, in front of cuDNN, is the fastest other and needs {other:.1} as
+long.""")
 def prompt(e: Evidence) -> Says:
-    rival, over = fastest_other(e, PROMPT, "half_prompts")
-    us = e.time("rope_prompt", "half_prompts", problem=PROMPT)
-    return numbers(tokens=PROMPT.seq_q, us=us, other=over), checks(
-        served(e, PROMPT) == "rope_prompt", rival.version == "torch_rope_half_cudnn", faster(over)
+    rival, over = fastest_other(e, LAYER, "half_prompts", ours=PROMPT)
+    us = e.time(PROMPT, "half_prompts", problem=LAYER)
+    return numbers(tokens=LAYER.seq_q, us=us, other=over), checks(
+        served(e, LAYER) in (PROMPT, STAYING), rival.version == "torch_rope_half_cudnn", faster(over)
     )
 
 
@@ -184,10 +200,13 @@ def untimed(e: Evidence) -> Says:
     return numbers(tokens=LONG, long=long.slowest, short=short.slowest), checks(short.slowest < long.slowest)
 
 
-@finding("fuse-half", """Where neither side applies RoPE, cuDNN is faster at {lost} of {all} prompts in half precision,
-and FlashInfer at {other}. With RoPE, cuDNN needs another pass over Q and K, and both are faster at none.""")
+@finding("fuse-half", """Where neither side applies RoPE, cuDNN is faster than `attention_prompt` at {lost} of {all} prompts
+in half precision, and FlashInfer at {other}. With RoPE, cuDNN needs another pass over Q and K, and both are faster at
+none.""")
 def half(e: Evidence) -> Says:
-    gain = over_others(e, "half_prompts", "rope_prompt", WARM, *HALF)
+    rope = [problem for problem in e.study("half_prompts").problems("rope") if problem.dtype in HALF]
+    found = {problem: rivals(e, problem, PROMPT, ("half_prompts",), WARM) for problem in rope}
+    gain = Estimates({problem: peers[0].over for problem, peers in found.items() if peers}, "×")
     prompts = e.study("half_prompts").problems("attention")
     plain, other = (
         e.speedup("attention_prompt", over=peer, study="half_prompts", problem=prompts).known

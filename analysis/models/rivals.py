@@ -13,6 +13,7 @@ from ..evidence import Estimate, Evidence
 from ..studies import FUSIONS, STUDIES
 
 V8 = "rope_v8"
+PROMPT, STAYING = "rope_prompt", "rope_prompt_persistent"
 FULL, HYBRID, SEPARATE = FUSIONS
 WORDS = {FULL: "full fusion", HYBRID: "hybrid", SEPARATE: "separate"}
 MEASURED_IN = ("beyond", "peers", "autotuned", "prompts", "split_keys", "heldout")  # have peers of RoPE in float32
@@ -55,6 +56,12 @@ def served(e: Evidence, problem: Problem) -> str:
         return Call(problem).served(e.target, Share(e.gpu["sms"]))[0]
     except Unsupported:
         return V8
+
+
+def standing(e: Evidence, problem: Problem, study: str) -> str:
+    """As `served`; where blocks that stay were not timed in a study, the kernel that ran before them."""
+    ours = served(e, problem)
+    return PROMPT if ours == STAYING and not e.time(ours, study, problem=problem)[problem] else ours
 
 
 class Rival(NamedTuple):

@@ -20,16 +20,16 @@ from ..evidence import Evidence, Undecided, computed, measured
 from ..findings import fuse
 from ..findings.decode import RAW, STUDY
 from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others
-from ..models.rivals import MEASURED_IN, V8, beside_op, label, rivals, served
+from ..models.rivals import MEASURED_IN, V8, beside_op, label, rivals, served, standing
 from ..models.waves import CARDS
 from ..record.files import DATA, known_gpus, read_rows
 from ..record.text import NOTHING, factor, number
-from ..studies import MAIN
+from ..studies import FLASH3, MAIN, unrotated
 from .table import Table, lines, link, mark, missing, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer
-    ("prompt of 2,048 tokens, bfloat16", fuse.PROMPT, "half_prompts", "device_warm"),
-    ("prompt of 2,048 tokens, float32", replace(fuse.PROMPT, dtype="float32"), "prompts", "device_warm"),
+    ("prompt of 2,048 tokens, bfloat16", fuse.LAYER, "half_prompts", "device_warm"),
+    ("prompt of 2,048 tokens, float32", replace(fuse.LAYER, dtype="float32"), "prompts", "device_warm"),
     ("a step on 16,384 keys, float16", fuse.HALF_DECODE, "split_keys", "device_cold"),
     ("a step on 16,384 keys, float32", fuse.FLOAT_DECODE, "split_keys", "device_cold"),
     ("64 tokens, head dim 2048, float32", MAIN, "peers", "device_warm"),
@@ -41,12 +41,13 @@ def costs(e: Evidence) -> Table:
     """Times of typical calls and of the fastest peer, and the memory that they need beyond their tensors."""
     rows = []
     for words, problem, study, timer in CALLS:
-        version = served(e, problem)
+        version = standing(e, problem, study)
         own = e.time(version, study, timer, problem=problem)[problem]
         over = [rival.over.value for rival in rivals(e, problem, version, (study,), timer)]
         buffers = VERSIONS[version](problem, e.target).buffers
         extra = sum(math.prod(buffer.shape) * np.dtype(buffer.dtype.replace("bfloat", "float")).itemsize
                     for name, buffer in buffers.items() if name not in ("q", "k", "v", "out"))  # fmt: skip
+        words += f", by {version}" * (version != served(e, problem))
         shown = number(own.value, digits=0 if own.value >= 10 else 1) if own else NOTHING
         rows.append((words, shown, factor(over[0]) if over else NOTHING, number(extra / 1e6, digits=1)))
     header = ("call", "µs", "others take", "extra MB")
@@ -63,7 +64,7 @@ HERE = (  # in words, a call
     ("float32, 64 tokens, head dim 2048", MAIN),
     ("float32, 512 tokens, head dim 64", Problem("rope", 1, 32, 8, 512, 512, 64, 64, causal=True)),
     ("decode, float16", fuse.HALF_DECODE),
-    ("prompt, bfloat16", fuse.PROMPT),
+    ("prompt, bfloat16", fuse.LAYER),
 )
 CORES = {"portable": "fp32 units", "mma": "clusters, tensor cores", "wgmma": "clusters, wgmma"}
 
@@ -170,7 +171,7 @@ def calls(e: Evidence) -> Table | str:
     rows = _counted({
         ("decode, half precision",): lambda: beside(over_others(e, STUDY, RAW, WARM, *HALF)),
         ("decode, float32",): lambda: beside(float32_over_others(e, fuse.decodes)),
-        ("prompts, half precision",): lambda: beside(over_others(e, "half_prompts", "rope_prompt", WARM, *HALF)),
+        ("prompts, half precision",): lambda: beside(over_others(e, "half_prompts", "", WARM, *HALF)),
         ("few queries on many keys, bfloat16",): lambda: beside(over_others(e, "few", "", WARM, *HALF)),
         ("long prompts, bfloat16",): lambda: beside(over_others(e, "long", "", WARM, *HALF)),
         ("prompts, float32",): lambda: beside(float32_over_others(e, lambda problem: not fuse.decodes(problem))),
@@ -178,12 +179,38 @@ def calls(e: Evidence) -> Table | str:
     caption = (
         f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of PyTorch, "
         "compiled or not, kernels in Triton and, in half precision, FlashInfer and FlashAttention 3. Counted are all "
-        f"shapes at which at least one of these was timed. Decode: raw keys, up to {MOST_QUERIES} queries."
+        f"shapes at which at least one of these was timed. Decode: raw keys, up to {MOST_QUERIES} queries. Where "
+        "rope_prompt_persistent was not timed, rope_prompt stands for it."
     )
     if not rows:
         return missing("peers")
     source = measured(e, *MEASURED_IN, "half_prompts", "few", "long")
     return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source, title="Does our call win?")
+
+
+def beside_flash3(e: Evidence) -> Table | str:
+    """The op beside FlashAttention 3, where both were timed: on the card, or on the first other one that has rows."""
+    cards = (e, *map(Evidence.load, known_gpus()))
+    timed = next((each for each in cards if each.study("long")), None)
+    if timed is None:
+        return missing("few,long")
+    rows = []
+    for study in ("few", "long"):
+        for problem in timed.study(study).problems("rope"):
+            ours, bare = served(timed, problem), unrotated(problem)
+            us = timed.time(ours, study, problem=problem)[problem]
+            over = timed.speedup(ours, FLASH3[0], study, problem=problem)[problem]
+            alone = ours.replace("rope_", "attention_")
+            plain = timed.speedup(alone, FLASH3[1], study, problem=bare)[bare]
+            rows.append((label(problem), lines(number(us.value, digits=1), small(ours)), ratio(over), ratio(plain)))
+    title = "Beside FlashAttention 3"
+    header = ("problem", "rope_attention, µs", "over RoPE and FlashAttention 3", "attention over FlashAttention 3")
+    caption = (
+        f"{timed.card}, bfloat16, the GPU alone, warm. First queries that meet many keys, then long prompts. Above 1 "
+        "ours is faster. RoPE in front of FlashAttention 3 is compiled by PyTorch, in one graph with it. The last "
+        "column is attention alone, of tensors that are rotated already."
+    )
+    return Table(header, rows, header[1:], caption, source=measured(timed, "few", "long"), title=title)
 
 
 def families() -> Table:

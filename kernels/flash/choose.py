@@ -39,7 +39,7 @@ def prompt_split(request: Request) -> Call:
 
     With 32 heads on 8 KV heads, 64 queries, 16,384 keys and 128 dims in bfloat16, blocks that see all keys took 3.9
     times as long on an H200. Up to 8 queries come here where more than 8 rows share a KV head, or 4 above 128 dims:
-    with 16 heads on 2, 5 queries, 3,282 keys and 256 dims, decode took 5.8 times as long, for it reads and rotates a
+    with 16 heads on 2, 5 queries, 3,282 keys and 256 dims, decode took 6.1 times as long, for it reads and rotates a
     key for each 4 of the 40 rows; with 32 heads on 4, 4 queries, 4,096 keys and 128 dims, 1.5 times.
     """
     call = fastest_prompt(request)
@@ -53,8 +53,8 @@ def wide_decode(request: Request) -> Call:
     """Spread a head dim over the warps of a block or over a cluster, where the lanes of a warp are too few for it.
 
     With 1 head, 1 query, 14,637 keys and 1,024 dims, V8 took 1.6 times as long on an H200; with 16 sequences, 1,372
-    keys and 4,096 dims 2.0 times; with 2 heads, 5 queries, 1,714 keys and 4,096 dims 1.6 times. With 64 keys, 8 queries
-    and 4,096 dims, V8, which needs no second launch, was 3 to 8 % faster. Decode is as fast at 512 dims with 2 rows.
+    keys and 4,096 dims 2.0 times; with 2 heads, 5 queries, 1,714 keys and 4,096 dims 1.6 times. Several queries of few
+    keys stay with V8, which needs no second launch, and up to 2 rows of 512 dims with decode.
     """
     call = wide_call(request)
     if not pays_wide(request):
@@ -66,7 +66,7 @@ def prompt_persistent(request: Request) -> Call:
     """Give each SM a block that takes tile after tile of queries on wgmma, up to 192 dims.
 
     Producers rotate the next tile's queries and copy its keys meanwhile. With 32 heads on 8 KV heads, 2,048 queries and
-    keys and 128 dims in bfloat16, causal, a block a tile took 1.12 times as long on an H200. A tile is of one head, so
+    keys and 128 dims in bfloat16, causal, a block a tile took 1.13 times as long on an H200. A tile is of one head, so
     that 64 queries of each of 32 heads are 32 tiles, half filled; where heads share tiles they are 16.
     """
     call = fastest_prompt(request)
