@@ -200,9 +200,9 @@ def untimed(e: Evidence) -> Says:
     return numbers(tokens=LONG, long=long.slowest, short=short.slowest), checks(short.slowest < long.slowest)
 
 
-@finding("fuse-half", """Where neither side applies RoPE, cuDNN is faster than `attention_prompt` at {lost} of {all} prompts
-in half precision, and FlashInfer at {other}. With RoPE, cuDNN needs another pass over Q and K, and both are faster at
-none.""")
+@finding("fuse-half", """Where neither side applies RoPE, cuDNN is faster than `attention_prompt` at {lost} of {all}
+prompts in half precision, and FlashInfer at {other}. With RoPE, cuDNN needs another pass over Q and K, and both are
+faster at none.""")
 def half(e: Evidence) -> Says:
     rope = [problem for problem in e.study("half_prompts").problems("rope") if problem.dtype in HALF]
     found = {problem: rivals(e, problem, PROMPT, ("half_prompts",), WARM) for problem in rope}

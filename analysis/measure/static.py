@@ -248,5 +248,6 @@ def hashes(arguments: list[str]) -> int:
     before = {name: old for name, old in json.loads(done.stdout).items() if name in chosen and old != today(name)}
     later = {old: today(name) for name, old in before.items()}
     rows = [{**row, "new": later.get(row["new"], row["new"])} for row in read_records(files.HASHES, "hashes")]
-    rows += [{"old": old, "new": later[old], "version": name} for name, old in before.items()]
+    known = {row["old"] for row in rows}
+    rows += [{"old": old, "new": later[old], "version": name} for name, old in before.items() if old not in known]
     return _write("hashes", rows)
