@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from kernels.flash.choose import TABLE
 from kernels.flash.decode.plan import MOST_QUERIES
 from kernels.op.warm import Call
 
-from ..evidence import Evidence, Undecided, computed, measured
+from ..evidence import Estimate, Estimates, Evidence, Undecided, computed, measured
 from ..findings import fuse
 from ..findings.decode import RAW, STUDY
 from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others
@@ -188,27 +188,70 @@ def calls(e: Evidence) -> Table | str:
     return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source, title="Does our call win?")
 
 
-def beside_flash3(e: Evidence) -> Table | str:
-    """The op beside FlashAttention 3, where both were timed: on the card, or on the first other one that has rows."""
-    cards = (e, *map(Evidence.load, known_gpus()))
-    timed = next((each for each in cards if each.study("long")), None)
+class BesideFlash3(NamedTuple):
+    """A call in bfloat16: its kernel and time, and how many times as fast as FlashAttention 3 it is, RoPE on both sides
+    and on neither.
+    """
+
+    problem: Problem
+    kernel: str
+    us: Estimate
+    rope: Estimate
+    alone: Estimate
+
+
+def _flash3(e: Evidence) -> tuple[Evidence, dict[str, list[BesideFlash3]]] | None:
+    """The record of the card, or of the first other one with such rows, and its calls of both studies."""
+    timed = next((each for each in (e, *map(Evidence.load, known_gpus())) if each.study("long")), None)
     if timed is None:
-        return missing("few,long")
-    rows = []
-    for study in ("few", "long"):
+        return None
+    found: dict[str, list[BesideFlash3]] = {"few": [], "long": []}
+    for study, calls in found.items():
         for problem in timed.study(study).problems("rope"):
             ours, bare = served(timed, problem), unrotated(problem)
             us = timed.time(ours, study, problem=problem)[problem]
             over = timed.speedup(ours, FLASH3[0], study, problem=problem)[problem]
-            alone = ours.replace("rope_", "attention_")
-            plain = timed.speedup(alone, FLASH3[1], study, problem=bare)[bare]
-            rows.append((label(problem), lines(number(us.value, digits=1), small(ours)), ratio(over), ratio(plain)))
-    title = "Beside FlashAttention 3"
+            alone = timed.speedup(ours.replace("rope_", "attention_"), FLASH3[1], study, problem=bare)[bare]
+            calls.append(BesideFlash3(problem, ours, us, over, alone))
+    return timed, found
+
+
+def flash3_counts(e: Evidence) -> Table | str:
+    """How often the op wins beside FlashAttention 3."""
+    if (of := _flash3(e)) is None:
+        return missing("few,long")
+    timed, found = of
+    words = {"few": "few queries that meet many keys", "long": "prompts of 1,024 tokens and more"}
+    rows = []
+    for study, calls in found.items():
+        for what, gains in (("with RoPE", [call.rope for call in calls]), ("alone", [call.alone for call in calls])):
+            counted = beside(Estimates({call.problem: gain for call, gain in zip(calls, gains)}, "×"))
+            least = min(gain.value for gain in gains if gain)
+            rows.append((words[study], what, *map(str, counted), number(least, digits=2) + "×"))
+    header = ("bfloat16", "attention", *COUNTS, "least speedup")
+    caption = (
+        f"{timed.card}: how often rope_attention, and attention alone, is faster than FlashAttention 3: behind RoPE "
+        "that PyTorch compiles in one graph with it, and alone."
+    )
+    source, title = measured(timed, "few", "long"), "Beside FlashAttention 3"
+    return Table(header, rows, header[2:], caption, source=source, title=title)
+
+
+def beside_flash3(e: Evidence) -> Table | str:
+    """Each call of `flash3_counts`."""
+    if (of := _flash3(e)) is None:
+        return missing("few,long")
+    timed, found = of
+    rows = [
+        (label(call.problem), lines(number(call.us.value, digits=1), small(call.kernel)), ratio(call.rope),
+         ratio(call.alone))
+        for calls in found.values() for call in calls
+    ]  # fmt: skip
+    title = "Beside FlashAttention 3, call by call"
     header = ("problem", "rope_attention, µs", "over RoPE and FlashAttention 3", "attention over FlashAttention 3")
     caption = (
-        f"{timed.card}, bfloat16, the GPU alone, warm. First queries that meet many keys, then long prompts. Above 1 "
-        "ours is faster. RoPE in front of FlashAttention 3 is compiled by PyTorch, in one graph with it. The last "
-        "column is attention alone, of tensors that are rotated already."
+        f"{timed.card}, bfloat16, the GPU alone, warm. Above 1 ours is faster. The last column is of tensors that are "
+        "rotated already."
     )
     return Table(header, rows, header[1:], caption, source=measured(timed, "few", "long"), title=title)
 
