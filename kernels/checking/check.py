@@ -221,11 +221,22 @@ def emulated(
     """Run the first `blocks` of a plan's launches on inputs of that kind: the report, the reference, the rows of the
     output that these write, and how they compare.
     """
-    case = reference_of(plan.problem, kind)
-    report, rows = run(plan, case.inputs, ptx_of, schedule="in step", blocks=blocks), rows_written(plan, blocks)
+    case, as_bits = reference_of(plan.problem, kind), plan.problem.dtype == "bfloat16"  # which NumPy has not
+    inputs = {name: bits_of(x) for name, x in case.inputs.items()} if as_bits else case.inputs
+    report, rows = run(plan, inputs, ptx_of, schedule="in step", blocks=blocks), rows_written(plan, blocks)
     assert report.out is not None
-    out = first(rows, report.out)
+    out = first(rows, of_bits(report.out) if as_bits else report.out)
     return report, case, out, replace(case, expected=first(rows, case.expected)).compare(torch.from_numpy(out))
+
+
+def bits_of(x: np.ndarray) -> np.ndarray:
+    """float32 as the bits of bfloat16, as the emulator stores it."""
+    return torch.from_numpy(x).bfloat16().view(torch.int16).numpy().view(np.uint16)
+
+
+def of_bits(bits: np.ndarray) -> np.ndarray:
+    """The float32 of `bits_of`."""
+    return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).float().numpy()
 
 
 def faults(
