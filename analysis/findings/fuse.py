@@ -88,11 +88,11 @@ def beside(gains: Estimates) -> Outcomes:
     return Outcomes(*map(sides.count, (1, 0, -1)))
 
 
-def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str) -> Estimates:
-    """Where the op runs a version ("": any), how many times as fast as the fastest peer it is."""
+def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str, kernel: str = "") -> Estimates:
+    """Where the op runs a version ("": any), how many times as fast as the fastest peer it, or `kernel`, is."""
     found: dict[Problem, Estimate] = {}
     for problem in e.study(study).problems("rope"):
-        ours = standing(e, problem, study)
+        ours = kernel or standing(e, problem, study)
         if problem.dtype in dtypes and version in ("", ours) and (peers := rivals(e, problem, ours, (study,), timer)):
             found[problem] = peers[0].over
     if not found:
@@ -204,9 +204,7 @@ def untimed(e: Evidence) -> Says:
 prompts in half precision, and FlashInfer at {other}. With RoPE, cuDNN needs another pass over Q and K, and both are
 faster at none.""")
 def half(e: Evidence) -> Says:
-    rope = [problem for problem in e.study("half_prompts").problems("rope") if problem.dtype in HALF]
-    found = {problem: rivals(e, problem, PROMPT, ("half_prompts",), WARM) for problem in rope}
-    gain = Estimates({problem: peers[0].over for problem, peers in found.items() if peers}, "×")
+    gain = over_others(e, "half_prompts", "", WARM, *HALF, kernel=PROMPT)
     prompts = e.study("half_prompts").problems("attention")
     plain, other = (
         e.speedup("attention_prompt", over=peer, study="half_prompts", problem=prompts).known

@@ -1,11 +1,11 @@
 """How to use the kernel: whether fusing pays, how fast the op is beside others, and what a call costs."""
 
+import functools
 import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from html import escape
 from typing import Any, NamedTuple
 
@@ -155,7 +155,7 @@ def fusing(e: Evidence) -> Table | str:
     few, header = f"{MOST_QUERIES + 1} to {fuse.FEW_QUERIES}", ("queries, float32", "fuse?", *COUNTS)
     asked = ((few, "yes", fuse.own_keys), (f"{few}, heads share K", "yes", fuse.shared_keys),
              (f"more than {fuse.FEW_QUERIES}", "mostly no", fuse.many_queries))  # fmt: skip
-    rows = _counted({(what, so): partial(fuse.outcomes, e, of) for what, so, of in asked})
+    rows = _counted({(what, so): functools.partial(fuse.outcomes, e, of) for what, so, of in asked})
     caption = (
         f"{e.card}: how many shapes full fusion wins, ties or loses beside the faster of a hybrid and separate kernels "
         "with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are counted per head; calls "
@@ -200,6 +200,7 @@ class BesideFlash3(NamedTuple):
     alone: Estimate
 
 
+@functools.lru_cache(maxsize=4)
 def _flash3(e: Evidence) -> tuple[Evidence, dict[str, list[BesideFlash3]]] | None:
     """The record of the card, or of the first other one with such rows, and its calls of both studies."""
     timed = next((each for each in (e, *map(Evidence.load, known_gpus())) if each.study("long")), None)
