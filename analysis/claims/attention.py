@@ -65,7 +65,7 @@ def a06(e: Evidence) -> Tests:
 def a07(e: Evidence) -> Tests:
     """attention_kernel.cu, the online kernel, is the fastest version and the one to use."""
     yield headline(
-        "with its reductions mended, it is no slower than a kernel that is right,",
+        "the online kernel, with its reductions corrected, over a kernel that is right",
         {v: e.speedup(FIXED, v, hdim=DIMS) for v in ("attention_atomics", "attention_atomics_float4", TWO_PASS)},
         least=0.97,
     )

@@ -15,7 +15,10 @@ from ..tables.table import missing
 from .style import FUSED, LIBRARY, Plot, canvas
 
 SINGLE, SHORT = "float32", "half precision"
-COMPARED = {SINGLE: "V8 beside the same attention, RoPE in front", SHORT: "our decode beside the fastest library"}
+COMPARED = {
+    SINGLE: "V8 beside the same attention, RoPE in front",
+    SHORT: "raw keys: our decode beside the fastest library",
+}
 QUERIES = {"1": 1, "2–8": 8, "9–32": 32, "33–128": 128, "129–512": 512, "more": math.inf}  # cells, and their ends
 DIMS = {"to 96": 96, "128": 128, "to 256": 256, "to 1024": 1024, "more": math.inf}
 LOOKS: dict[str, dict[str, Any]] = {
@@ -62,7 +65,7 @@ def fuse_map(e: Evidence) -> Plot | str:
         "fuse-map",
         figure,
         f"A mark is a shape that was timed on the {e.card}. A tie is within 3 %, or its interval reaches 1. In half "
-        "precision decode reads raw keys from memory, and of prompts no fused kernel was timed.",
+        "precision decode reads raw keys from DRAM. No fused kernel for prompts was timed.",
         "Marks in cells of queries and head dims, in two panels. With up to 128 queries nearly all say fuse, with "
         "more they say tie or rotate first; in half precision decode says fuse, and prompts were not timed fused.",
         frame,

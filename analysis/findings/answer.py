@@ -42,8 +42,9 @@ WAITS = {  # the reasons for which a warp does not issue, under headings; a GPU 
 }
 
 
-@finding("answer-tables", """RoPE's V1 loses by its [tables of cosines and sines](rope.html). Without them, and with
-every rotation kept, it is no slower than separate kernels.""")
+@finding("answer-tables", """RoPE's V1 loses by its [tables of cosines and sines](rope.html), not by its rotations. We
+took the values from registers instead and kept every rotation; the result is then wrong on purpose. That copy is no
+slower than separate kernels.""")
 def tables(e: Evidence) -> Says:
     return v1(e)
 
@@ -78,8 +79,9 @@ def waits(e: Evidence) -> Says:
     return exact("counters", most=most, all=all), checks(10 * most > 9 * all)
 
 
-@finding("answer-bound", """The corrected online kernel keeps the busiest path of memory, that of L1 and shared memory,
-at {l1:.0} % of its peak. L2, DRAM and the FP32 units do less. At barriers its warps spend {barrier} of their time.""")
+@finding("answer-bound", """In the corrected online kernel the busiest unit of memory is L1 with its shared memory, at
+{l1:.0} % of its peak. L2, DRAM and the FP32 units are less busy. Its warps spend {barrier} of their time at
+barriers.""")
 def bound(e: Evidence) -> Says:
     asked: dict[str, Any] = {"hdim": MAIN.hdim}
     l1, l2, dram = (e.counter(ONLINE, unit, **asked) for unit in (L1, L2, DRAM))
@@ -89,19 +91,19 @@ def bound(e: Evidence) -> Says:
     )
 
 
-@finding("attention-bound-loaded", """With as many heads as give an SM their load, the busiest unit of memory comes to
-{busiest:.0} % of its peak, just below what this book calls bound. The summary divides its rate by the peak of another
-card. Of the peak of the authors' card it is {own:.0} %.""")
+@finding("attention-bound-loaded", """With as many heads as give an SM the load that it had on their card, the busiest
+unit of memory reaches {busiest:.0} % of its peak. We call a kernel memory-bound from {bound} %. The summary divides its
+rate by the peak of another card. Of the peak of the authors' card it is {own:.0} %.""")
 def bound_loaded(e: Evidence) -> Says:
     busiest = busiest_memory_percent(e.under("matched"), ONLINE, hdim=MAIN.hdim)
     own, other = (100 * said("N235") / said(peak) for peak in ("N296", "N236"))
-    return numbers(busiest=busiest, own=own), checks(
+    return numbers(busiest=busiest, own=own, bound=BUSY), checks(
         busiest < BUSY, busiest > 0.9 * BUSY, own > 4 * said("N237"), other > 0.95 * said("N237"), other < said("N237")
     )
 
 
-@finding("answer-tflops", """But it does not follow from the times in the same rows. It is {small:.0} too high at the
-two smaller head dims, and {large:.0} at the two larger.""")
+@finding("answer-tflops", """But these rates do not follow from the times in the same rows. They are {small:.0} too high
+at the two smaller head dims, and {large:.0} at the two larger.""")
 def tflops(e: Evidence) -> Says:
     given = e.size("attention_online", "flops", hdim=DIMS) / stated(DIMS, "N301", "N303", "N305", "N307") / 1e9
     off = stated(DIMS, "N302", "N304", "N306", "N308") / given
@@ -111,7 +113,7 @@ def tflops(e: Evidence) -> Says:
 
 
 STANDS = {  # the claims of the write-up that are right, in words
-    "C-18": "by how much V7 wins", "C-20": "that Q, of the outer loop, can be fused", "C-08": "why RoPE V3 loses",
+    "C-18": "by how much V7 wins", "C-08": "why RoPE V3 loses",
     "C-10": "where cached frequencies help", "B-02": "why sinusoidal V1 is slow",
     "B-24": "that sinusoidal fusion might not pay beside optimised kernels",
 }  # fmt: skip
@@ -130,8 +132,9 @@ def what_stands(e: Evidence) -> Says:
     return exact("verdicts", claims=len(own), right=len(right), partly=partly), checks(right == {*STANDS})
 
 
-@finding("answer-future", """The second, tables of sines in FP8 (INT8 we did not build), gains nothing: on V8's core
-they are never clearly faster than tables in float32. The third, ALiBi, adds {alibi:slower} at most to that core.""")
+@finding("answer-future", """The second, tables of sines in FP8 (INT8 we did not build), gains nothing: built into
+V8, they are never clearly faster than tables in float32. The third, ALiBi, a bias added to the scores, costs
+{alibi:slower} at most there.""")
 def future(e: Evidence) -> Says:
     def taken(version: str, family: str, table: str = "computed") -> dict[tuple[int, int, int], Estimate]:
         asked = [p for p in e.study("embeddings").problems(family) if p.table == table]

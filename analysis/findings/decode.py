@@ -29,13 +29,15 @@ def rival(e: Evidence, dtype: str, name: str, rotates: bool, keys: tuple[int, ..
     return Estimates(found, "×")
 
 
-@finding("decode-hybrid", """Rotating one query costs next to nothing, so what a hybrid saves is a launch. It is up to
-{most:faster} faster than separate kernels with the same attention. With many heads and keys the two are level. So here
-the guess is [right in direction](claims.html#C-31).""")
+@finding("decode-hybrid", """Rotating one query costs next to nothing, so what a hybrid saves is a launch. With {heads}
+and {keys:,} keys it is {most:faster} faster than separate kernels with the same attention. With many heads and keys the
+two are level. So here the guess is [right in direction](claims.html#C-31).""")
 def hybrid(e: Evidence) -> Says:
     gain, said = e.speedup("rope_hybrid_v8", over="rope_separate_v8", study="map", problem=DECODING), published.load()
     timed = said[(said["family"] == "rope") & (said["quantity"] == "time_ms")]
-    return numbers(most=gain.fastest), checks(
+    (fastest,) = gain.fastest
+    given = {"heads": "one head" if fastest.heads == 1 else f"{fastest.heads} heads", "keys": fastest.seq_k}
+    return numbers(most=gain.fastest, **given), checks(
         faster(gain.fastest), of_values(ties(gain.slowest)), bool((timed["seq_q"] == timed["seq_k"]).all())
     )
 
@@ -51,19 +53,20 @@ def free(e: Evidence) -> Says:
     )
 
 
-@finding("decode-rivals", """PyTorch, compiled as one graph, takes {narrow:.1} as long as ours
-in float16, and far longer in float32.""")
+@finding("decode-rivals", """PyTorch, compiled as one graph, takes {narrow:.1} as long as ours in float16, and {wide:.0}
+as long in float32.""")
 def rivals(e: Evidence) -> Says:
     graph, narrow = (rival(e, dtype, GRAPH[dtype], True) for dtype in ("float32", "float16"))
     tuned = rival(e, "float32", f"{GRAPH['float32']}_autotuned", True, (FEWER,))
-    return numbers(narrow=times(narrow.at(MANY))), checks(
+    return numbers(narrow=times(narrow.at(MANY)), wide=times(graph.at(MANY))), checks(
         faster(narrow), graph.at(MANY) > 2 * narrow[MANY].value, tuned > 1.5 * narrow[MANY].value
     )
 
 
-@finding("decode-flashinfer", """FlashInfer, a library for serving models, can rotate raw keys as it reads them. Here,
-where four heads share their keys, raw ones take it {cost:.1} as long as rotated ones, and where each has its own,
-{own:faster} longer. With {keys:,} raw keys in float16 our step is {raw:.1} as fast as FlashInfer's.""")
+@finding("decode-flashinfer", """FlashInfer, a library for serving models, can rotate raw keys as it reads them. Where
+four query heads share keys, as here, it takes {cost:.1} as long on raw keys as on rotated ones. Where each head has its
+own keys, it takes {own:faster} longer. With {keys:,} raw keys in float16 our step is {raw:.1} as fast as
+FlashInfer's.""")
 def flashinfer(e: Evidence) -> Says:
     raw, plain = rival(e, "float16", FLASHINFER[0], True), rival(e, "float16", FLASHINFER[1], False)
     cost, alone = raw.at(MANY) / plain.at(MANY), step("float16", FEWER, kv_heads=32)
@@ -75,8 +78,8 @@ def flashinfer(e: Evidence) -> Says:
     )
 
 
-@finding("decode-error", """At position {last:,} the relative error in float32 is still below a millionth. Most models
-multiply position and frequency in float32; there it grows to {drift}.""")
+@finding("decode-error", """At position {last:,} the relative error of our float32 kernel is still below a millionth.
+Most models compute angles in float32, and then the error grows to {drift}.""")
 def error(e: Evidence) -> Says:
     far = step("float32", LONGEST, heads=4, kv_heads=1)
     ours, theirs = (e.relative_error(name, STUDY, problem=far) for name in (RAW, GRAPH["float32"]))

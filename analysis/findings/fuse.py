@@ -22,8 +22,8 @@ from ..models.rivals import (
     winners,
 )  # fmt: skip
 from ..studies import FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
-from . import Says, checks, exact, faster, finding, numbers, of_values, times
-from .decode import COLD, MANY, RAW, STUDY, step
+from . import Says, checks, exact, faster, finding, not_slower, numbers, of_values, slower, times
+from .decode import COLD, MANY, RAW, STUDY, UNROTATED, rival, step
 
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt
 MAPPED = ("map", "heldout")  # studies of full fusion, the hybrid and separate kernels of one core
@@ -117,9 +117,9 @@ def fastest_other(
     return found[0], times(Estimates({problem: found[0].over}, "×"))
 
 
-@finding("fuse-rule", """Yes, where a head has few queries: when you decode from raw (unrotated) keys, and in float32 up
-to {few} queries. Of {all} such shapes with {least} queries or more fusing lost at {lost}. With more than {few} it
-mostly gains nothing.""")
+@finding("fuse-rule", """Yes, where a head has few queries: when you decode from a cache of raw (unrotated) keys, and in
+float32 with up to {few} queries a head. We timed {all} float32 shapes with {least} to {few} queries a head, and fusing
+lost at {lost}. With more than {few} queries fusing mostly gains nothing.""")
 def rule(e: Evidence) -> Says:
     few, many = outcomes(e, few_queries), outcomes(e, many_queries)
     read = (e.study(name).source("timings") for name in MAPPED)
@@ -130,8 +130,8 @@ def rule(e: Evidence) -> Says:
 
 
 @finding("fuse-choice", """`rope_attention`, *the op*, chooses for you. In float32 it fused up to {few} queries at every
-shape that we timed, and beyond that mostly not. At a few shapes with more queries it still fused. There, rotating first
-with the same attention was never faster.""")
+shape that we timed, and beyond that mostly not. At the few longer shapes where it fused, rotating first with the same
+attention was not faster.""")
 def choice(e: Evidence) -> Says:
     alike = dict(compared(e, bool))
     few, many = ([problem for problem in {**alike, **beside_op(e)} if (problem.seq_q > FEW_QUERIES) is long]
@@ -143,8 +143,9 @@ def choice(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("fuse-marks", """In the shaded cells the marks are V8's, but a call with up to {most} queries runs
-`rope_decode` or `rope_wide_decode`. So V8's {lost} losses there, all with one query, do not tell how these do.""")
+@finding("fuse-marks", """In the shaded cells the marks are of V8, but a call with up to {most} queries runs
+`rope_decode` or `rope_wide_decode`. V8 loses at {lost} of those shapes, all with one query. That says nothing about the
+two.""")
 def marks(e: Evidence) -> Says:
     alike = compared(e, decodes)
     lost = [problem for problem, fastest in alike if FULL not in fastest]
@@ -152,6 +153,14 @@ def marks(e: Evidence) -> Says:
         {served(e, problem) for problem, _ in alike} <= {RAW, "rope_wide_decode"},
         all(problem.seq_q == 1 for problem in lost),
     )
+
+
+@finding("fuse-raw", """Must your cache hold raw keys? If it can hold rotated ones, our kernel without RoPE is up to
+{most:faster} faster in float16, and level in float32 on many keys. [Raw keys](decode.html) pay where a cache is cut,
+moved, reused at other positions or stretched.""")
+def raw(e: Evidence) -> Says:
+    half, single = (rival(e, dtype, UNROTATED, False) for dtype in ("float16", "float32"))
+    return numbers(most=1 / half.slowest), checks(slower(half.slowest), not_slower(single.at(MANY)))
 
 
 @finding("fuse-decode", """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* The call
@@ -164,9 +173,9 @@ def decode(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.*
-`rope_prompt` takes {us:.0}. RoPE compiled by PyTorch, in front of cuDNN, is the fastest other and needs {other:.1} as
-long.""")
+@finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* `rope_prompt` takes
+{us:.0}. Of the others timed on this card, RoPE compiled by PyTorch in front of cuDNN is the fastest, and needs
+{other:.1} as long. [FlashAttention 3](#beside-flash3) is faster than that.""")
 def prompt(e: Evidence) -> Says:
     rival, over = fastest_other(e, LAYER, "half_prompts", ours=PROMPT)
     us = e.time(PROMPT, "half_prompts", problem=LAYER)
@@ -186,9 +195,9 @@ def short(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-untimed", """Of prompts in half precision we timed no full fusion on an {card}. RoPE adds up to
-{short:slower} to the time of a short prompt. From {tokens:,} tokens on it adds up to {long:slower}. Fusing could save
-no more.""")
+@finding("fuse-untimed", """We timed no fully fused kernel for prompts in half precision on an {card}. There RoPE adds
+up to {short:slower} to the time of a short prompt. From {tokens:,} tokens on it adds up to {long:slower}. Fusing could
+save no more.""")
 def untimed(e: Evidence) -> Says:
     prompts = {problem: unrotated(problem) for problem in e.study("half_prompts").problems("rope")}
     cost = Estimates({
@@ -200,9 +209,9 @@ def untimed(e: Evidence) -> Says:
     return numbers(tokens=LONG, long=long.slowest, short=short.slowest), checks(short.slowest < long.slowest)
 
 
-@finding("fuse-half", """Where neither side applies RoPE, cuDNN is faster than `attention_prompt` at {lost} of {all}
-prompts in half precision, and FlashInfer at {other}. With RoPE, cuDNN needs another pass over Q and K, and both are
-faster at none.""")
+@finding("fuse-half", """Without RoPE, cuDNN is faster than our `attention_prompt` at {lost} of {all} prompts in half
+precision. FlashInfer is faster at {other}. With RoPE, cuDNN needs another pass over Q and K, and neither is faster at
+any.""")
 def half(e: Evidence) -> Says:
     gain = over_others(e, "half_prompts", "", WARM, *HALF, kernel=PROMPT)
     prompts = e.study("half_prompts").problems("attention")
@@ -216,9 +225,9 @@ def half(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. At each of the {shapes} shapes
-where both were timed, V8 is at least {naive:.2} as fast as the authors' last full fusion, which rotates K again for
-every query.""")
+@finding("fuse-how", """Writing the kernel better gains more than choosing what to fuse. V6b, the authors' last fully
+fused kernel, rotates K again for every query. At each of the {shapes} shapes where both were timed, V8 is at least
+{naive:.2} as fast.""")
 def how(e: Evidence) -> Says:
     naive, *whether = (
         e.speedup(FULL, over=over, study="map", problem=[

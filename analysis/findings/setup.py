@@ -8,8 +8,8 @@ SEPARATE, V7 = "rope_separate", "rope_v7"
 
 
 @finding("setup-wait", """On the whole card, by the GPU alone, V7 is slower at every head dim. By the authors' clock it
-is {v7:.1} as fast at head dim 128, as it saves a launch and a wait. At 512 it still wins, and from 2048 on these do not
-make up for what V7 loses on the GPU.""")
+is {v7:.1} as fast at head dim 128, as it saves a launch and a wait. At 512 it still wins. From 2048 on
+the launch and the wait that it saves are less than what it loses on the GPU.""")
 def wait(e: Evidence) -> Says:
     device, timed = (e.speedup(V7, over=SEPARATE, timer=timer) for timer in ("device_warm", "launched"))
     return numbers(v7=times(timed.at(128))), checks(
@@ -18,8 +18,8 @@ def wait(e: Evidence) -> Says:
 
 
 @finding("setup-cards", """Blocks run on *streaming multiprocessors* (SMs). The authors' card, an RTX 4000 Ada, has
-{theirs} of them, and our {card} has {ours}. So the {blocks} blocks of their shape, one a query and head, fill their
-card and leave more than half of ours empty.""")
+{theirs} of them, and our {card} has {ours}. Their shape has {blocks} blocks, one for each query of each head. That
+fills their card and leaves more than half of ours empty.""")
 def cards(e: Evidence) -> Says:
     blocks, sms = MAIN.heads * MAIN.seq_q, e.gpu["sms"]
     return exact("gpu.json", theirs=AUTHORS_SMS, ours=sms, blocks=blocks), checks(

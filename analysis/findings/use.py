@@ -62,9 +62,9 @@ def first(e: Evidence) -> Says:
     return exact(of(rows), least=least, most=most, cached=max(cached.values())), checks(sooner)
 
 
-@finding("use-overhead", """A call costs the host up to {added:.0} on top of a bare launch of its kernel. A long prompt
-in float32 costs up to {maps:.0}, as it first describes each tensor to the GPU's copy unit. In a CUDA graph a call takes
-at most {graph:slower} longer than the bare launch.""")
+@finding("use-overhead", """A call costs the CPU up to {added:.0} on top of a bare launch of its kernel. A long prompt
+in float32 costs up to {maps:.0}, because it first describes each tensor to the GPU's copy unit (TMA). In a CUDA graph a
+call takes at most {graph:slower} longer than the bare launch.""")
 def overhead(e: Evidence) -> Says:
     medians: dict[tuple[Problem, str, str], list[float]] = {}
     rows = op_rows(e, "op_time")
@@ -85,7 +85,8 @@ def overhead(e: Evidence) -> Says:
     )
 
 
-@finding("use-problems", """In {calls:,} random calls, some with values over six decades, none broke this rule.""")
+@finding("use-problems", """None of {calls:,} random calls broke this rule. Some had values spread
+over six orders of magnitude.""")
 def problems(e: Evidence) -> Says:
     rows = op_rows(e, "op_problems", "op_problems")
     large = any(row["inputs"] == "large" for row in rows)

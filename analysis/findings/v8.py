@@ -40,23 +40,24 @@ def rung(e: Evidence, name: str) -> tuple[Estimates, Estimates, Any]:
     return e.time(name, "beyond", problem=MAIN), e.speedup(name, before, "beyond", problem=MAIN), shape
 
 
-@finding("v8-portable", """With {queries} queries a tile, and all threads of a block at work on every key, the call
-takes {us:.0}. It runs on any GPU.""")
+@finding("v8-portable", """A tile has {queries} queries. The kernels of the log leave most threads of a block idle; here
+all of them work on every key. The call takes {us:.0}. It runs on any GPU.""")
 def portable(e: Evidence) -> Says:
     us, gain, shape = rung(e, "rope_v8_portable")
     return numbers(us=us, **exact("plans", queries=shape.queries)), checks(faster(gain))
 
 
-@finding("v8-mma", """{cluster} blocks now share {queries} queries. Each multiplies its slices on tensor cores, a
-float32 as three products of *TF32* numbers, which have fewer bits. The call takes {us:.1}.""")
+@finding("v8-mma", """{cluster} blocks now share {queries} queries, and each multiplies its slices on tensor cores.
+These take *TF32* numbers, which have fewer bits than a float32. So each number is split in two, and three products are
+added. The call takes {us:.1}.""")
 def clustered(e: Evidence) -> Says:
     us, gain, shape = rung(e, "rope_v8_mma")
     given = exact("plans", queries=shape.queries, cluster=shape.cluster)
     return numbers(us=us, **given), checks(faster(gain), shape.cluster > 1)
 
 
-@finding("v8-wgmma", """This is V8: {us:.1}, with {tile} queries a tile. Each key is rotated once per tile, {tiles}
-times in all, and not for each of its {queries} queries.""")
+@finding("v8-wgmma", """This is V8: {us:.1}, with {tile} queries a tile. A head has {tiles} tiles, so each key is
+rotated {tiles} times instead of {queries}.""")
 def tiles(e: Evidence) -> Says:
     us, gain, shape = rung(e, V8)
     count = -(-MAIN.seq_q // shape.queries)
@@ -64,26 +65,26 @@ def tiles(e: Evidence) -> Says:
     return numbers(us=us, **given), checks(faster(gain), count < MAIN.seq_q)
 
 
-@finding("v8-dims", """As in the write-up's V7, {dims} of the {hdim:,} dims are rotated. With all of them rotated the
+@finding("v8-dims", """As in the write-up's V7, {dims} of the {hdim:,} dims are rotated. When all of them are, the
 last step takes {whole:.1}.""")
 def dims(e: Evidence) -> Says:
     us, whole = e.time(V8, "peers", problem=MAIN), e.time(V8, "embeddings", problem=ROTATED)
     return numbers(dims=MAIN.rotary_dim, hdim=MAIN.hdim, whole=whole), checks(whole[ROTATED] > us[MAIN])
 
 
-@finding("v8-costs", """There the rotation costs little: without RoPE the kernel takes {plain:.1}. And there is room
-for it, as a warp issues an instruction in only {busy} of its time.""")
+@finding("v8-costs", """There the rotation of these {dims} dims costs little: without RoPE the kernel takes {plain:.1}.
+There is room for it, too: a warp issues an instruction in only {busy} of its time.""")
 def costs(e: Evidence) -> Says:
     us, plain = e.time(V8, "peers", problem=MAIN), e.time("attention_v8", "embeddings", problem=PLAIN)
     busy = e.stalled(V8, "selected", problem=MAIN)
-    return numbers(plain=plain, busy=busy), checks(
+    return numbers(plain=plain, busy=busy, dims=MAIN.rotary_dim), checks(
         us > 2 * Estimate.exact(floor(MAIN, e.gpu), "gpu.json"), of_values(plain[PLAIN] > 0.85 * us[MAIN]), busy < 0.4
     )
 
 
-@finding("v8-time", """With Q and K rotated in kernels of their own it takes {fused:.1} as long, and with K alone
-{hybrid:slower} longer. Where all dims are rotated, the first takes {whole:.1} as long, and the second is level with V8.
-The fastest way of PyTorch takes {peer:.0} as long.""")
+@finding("v8-time", """With K alone rotated in front, a hybrid, it takes {hybrid:slower} longer. With Q and K in front
+it takes {fused:.1} as long. When all dims are rotated, the hybrid is level with V8, and with Q and K in front it takes
+{whole:.1} as long. The fastest way of PyTorch that we found takes {peer:.0} as long as V8.""")
 def taken(e: Evidence) -> Says:
     whole, level = over(e, SEPARATE, ROTATED), over(e, HYBRID, ROTATED)
     peer, hybrid = next(iter(rivals(e, MAIN)), None), e.speedup(HYBRID, over=V8, study="beyond", problem=MAIN)
@@ -97,8 +98,9 @@ def taken(e: Evidence) -> Says:
     )
 
 
-@finding("v8-loses", """Up to {short} tokens V8 beats separate kernels, and beats the hybrid or is level with it. From
-{first} tokens on fusing mostly gains nothing, and at the worst V8 takes {most:slower} longer than the hybrid.""")
+@finding("v8-loses", """Up to {short} tokens V8 beats separate kernels, and beats the hybrid or is level with it. At
+{all} shapes with {first} tokens or more, V8 beats the hybrid at {won}, and takes {most:slower} longer at the worst. It
+still beats separate kernels at {still} of them.""")
 def loses(e: Evidence) -> Says:
     own = [problem for problem in e.study("map").problems("rope") if problem.kv_heads == problem.heads]
     gain = e.speedup(V8, over=HYBRID, study="map", problem=own).known
@@ -108,12 +110,16 @@ def loses(e: Evidence) -> Says:
     first = min(problem.seq_q for problem in lost)
     few = gain.at(*(problem for problem in gain if problem.seq_q < first))
     won = [problem for problem, each in gain.items() if problem.seq_q >= first and each.side > 0]
-    mostly = 2 * len(won) < len(gain) - len(few)
+    longer = [problem for problem in gain if problem.seq_q >= first]
+    still = [each for each in e.speedup(V8, over=SEPARATE, study="map", problem=longer).values() if each.side > 0]
+    counts = {"all": len(longer), "won": len(won), "still": len(still)}
     last = max((problem.seq_q for problem in few), default=0)
     short = [problem for problem in BEYOND if problem.seq_q <= last]
     ends = {name: Estimate.count(tokens, gain.values()) for name, tokens in (("short", last), ("first", first))}
     separate = e.speedup(V8, over=SEPARATE, study="map", problem=[*few])
+    ends |= {name: Estimate.count(count, gain.values()) for name, count in counts.items()}
     return numbers(most=gain.slowest, **ends), checks(
-        slower(gain.slowest), not_slower(few), mostly, faster(separate),
+        slower(gain.slowest), not_slower(few), 4 * len(won) < len(longer), 2 * len(still) > len(longer),
+        faster(separate),
         not_slower(over(e, HYBRID, *short)), faster(over(e, SEPARATE, *short)),
     )  # fmt: skip

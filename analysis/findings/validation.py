@@ -44,9 +44,10 @@ def nan(e: Evidence) -> Says:
     return numbers(nan=nan.at(HDIM)), checks(nan > 0.5, fixed <= 0)
 
 
-@finding("checks-test", """At head dims 512 and 2048 the test fails this kernel, for {seen:.1} of its outputs, which are
-about twice what they should be. It misses doubles of values below its tolerance, and counts none of the NaN. At 4096
-and 8192, where one warp holds all keys, {blind:.1} are NaN, and the kernel passes.""")
+@finding("checks-test", """At head dims 512 and 2048 the test does fail this kernel, but for another reason. It counts
+{seen:.1} of the outputs, which are about twice too large. It misses doubled outputs below its tolerance, and it counts
+no NaN. At 4096 and 8192 a head has so few keys that one warp holds them all. There {blind:.1} are NaN, and the kernel
+passes.""")
 def by_their_test(e: Evidence) -> Says:
     seen, ratio = share(ONLINE, "counted"), of_test(ONLINE, "ratio", SEVERAL)
     nan, keys = share(ONLINE, "nan"), e.size(ONLINE, "seq_k", hdim=LOG)
@@ -56,8 +57,8 @@ def by_their_test(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("checks-log", """So it was in the authors' own run, whose log counts {logged:,} wrong elements at head dim
-2048 and says "TEST FAILED". Their summary, which prints the times of that run, says "All tests passing".""")
+@finding("checks-log", """The authors' own log agrees: it counts {logged:,} wrong elements at head dim 2048, nearly the
+same share, and says "TEST FAILED". Their summary prints the times of that run and says "All tests passing".""")
 def by_their_log(e: Evidence) -> Says:
     rows, counted = published.by_id(), of_test(ONLINE, "counted", SEVERAL)
     logged = in_log(ONLINE)
@@ -71,7 +72,7 @@ def by_their_log(e: Evidence) -> Says:
 
 @finding("checks-sure", """No document prints this test: we took it from their programs. A log of another kernel,
 [register tiling](../versions/attention_register_tiling.html), prints how many elements it found wrong, at four head
-dims. On inputs drawn as theirs we find as many, but for {off} element.""")
+dims. On inputs drawn in the same way, our count differs from theirs by {off} element.""")
 def as_theirs(e: Evidence) -> Says:
     ours, logged = of_test(TILED, "counted"), in_log(TILED)
     off = sum(abs(ours[key].value - logged[key].value) for key in LOG)
@@ -80,8 +81,8 @@ def as_theirs(e: Evidence) -> Says:
     )
 
 
-@finding("checks-baseline", """The test is not useless. The documents' baseline kernel has the same bug and no NaN,
-and there it counts {wrong} of the outputs at head dim 2048. The log of that run has about as many.""")
+@finding("checks-baseline", """The test is not useless. The documents' baseline kernel has the same bug but writes no
+NaN. There the test counts {wrong} of the outputs at head dim 2048, and the authors' log about as many.""")
 def of_baseline(e: Evidence) -> Says:
     wrong, logged = share(BASELINE, "counted"), in_log(BASELINE)
     return numbers(wrong=wrong.at(HDIM)), checks(
@@ -91,9 +92,9 @@ def of_baseline(e: Evidence) -> Says:
     )
 
 
-@finding("checks-cost", """Correct reductions cost nothing: without them the kernel even takes {cost:slower} longer. A
-later run of the authors, in no document, has them, and takes about as long too. So the published times are usable,
-and this book keeps them.""")
+@finding("checks-cost", """The fix costs nothing. The wrong kernel even takes {cost:slower} longer. The authors later
+ran a corrected kernel, which no document mentions, and it takes about as long. So the published times are usable, and
+this book keeps them.""")
 def cost(e: Evidence) -> Says:
     gain, later = e.speedup(ONLINE, over=FIXED, hdim=LOG), stated(LOG, *LATER)
     return numbers(cost=gain.at(HDIM)), checks(
@@ -102,8 +103,8 @@ def cost(e: Evidence) -> Says:
 
 
 @finding("checks-rotation", """The write-up names a tolerance. Its programs allow a thousand times that: {allowed}.
-Leave every rotation out of V7, and its result moves by {moved:.2}. So the test would pass a RoPE kernel without
-RoPE.""")
+If we leave every rotation out of V7, its outputs at head dim 2048 change by {moved:.2} at most. So the test would
+pass a RoPE kernel without RoPE.""")
 def rotation(e: Evidence) -> Says:
     moved, told = forgotten_rope((512, HDIM), "uniform"), said("N395").value
     return numbers(moved=moved.at(HDIM), allowed=ALLOWED), checks(
@@ -111,21 +112,21 @@ def rotation(e: Evidence) -> Says:
     )
 
 
-@finding("checks-barely", "Only at head dim 128 would it have noticed, barely: there the result moves by {moved:.2}.")
+@finding("checks-barely", "Only at head dim 128 would it have noticed, barely: there an output changes by {moved:.2}.")
 def barely(e: Evidence) -> Says:
     moved = forgotten_rope((128,), "uniform")
     return numbers(moved=moved), checks(moved > ALLOWED, moved < 1.5 * ALLOWED)
 
 
-@finding("checks-sharp", """On these, leaving out the rotation moves the result by {moved:.1}. V7's own error is less
+@finding("checks-sharp", """On these, leaving out the rotation changes an output by {moved:.1}. V7's own error is less
 than a hundred-thousandth of that.""")
 def sharp(e: Evidence) -> Says:
     moved, off = forgotten_rope((512, HDIM), "sharp"), e.error(V7, hdim=(512, HDIM))
     return numbers(moved=moved.at(HDIM)), checks(moved > ALLOWED, off < 1e-5 * moved)
 
 
-@finding("checks-race", """It need not show: in {few} checks at *their shapes* and {full} on a *full card* it never
-does.""")
+@finding("checks-race", """The race did not show in any of {few} checks at *their shapes*, nor in {full} checks with
+128 heads.""")
 def race(e: Evidence) -> Says:
     (few, hidden), (full, shown) = (raced(e, study) for study in ("log", "filled"))
     at, on = (e.study(study).source("checks") for study in ("log", "filled"))

@@ -23,9 +23,9 @@ COMPARED = tuple(dict.fromkeys(p for name in MEASURED_IN for p in STUDIES[name].
 
 
 def label(problem: Problem) -> str:
-    """A problem of RoPE in words, without its family."""
+    """A problem in words, without its family, and with its KV heads where query heads share them."""
     shared = f" kv_heads {problem.kv_heads}" if problem.kv_heads < problem.heads else ""
-    return str(problem).removeprefix("rope ") + shared
+    return str(problem).partition(" ")[2] + shared
 
 
 def floor(problem: Problem, gpu: Mapping[str, Any]) -> float:

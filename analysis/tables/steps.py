@@ -53,6 +53,8 @@ def steps(e: Evidence, family: str) -> Table:
         f"Times are of the GPU alone; × is the speedup over {' or '.join(map(link, over))}, above 1 faster. "
         f"Published: {published.card(family)}, from several programs. More: the page of each version."
     )
+    if family == "fp16":
+        caption += " Phase 7 was timed in a study of its own, with Phase 4 beside it; that gives its ×."
     header = ("version", "idea", "result", "of the ceiling", "published", "their SMs", "whole card")
     source = measured(e, home(ladder(family)[0].id), SLICES, f"{SLICES}_fp16") + published_on(family)
     return Table(header, rows, header[3:], caption, source=source, title="The steps")
@@ -124,9 +126,12 @@ def told(e: Evidence, name: str) -> str:
 
 
 def result(study: Study, name: str) -> str:
-    """Whether the result of a version is right, and at which head dims it is not: `"right; wrong at 4096"`."""
+    """How the result of a version is at the head dim shown, and where it is otherwise: `"right; wrong at 4096"`."""
     told = study.outcomes(name, study.shapes(name, refused=True).values())
     told.pop(UNSUPPORTED, None)
-    first = next((word for word in (OK, WRONG, *told) if word in told), NOT_MEASURED)
-    rest = [f"{word} at {', '.join(dims)}" for word, dims in told.items() if word != first]
+    shown = str(SHOWN.get(VERSIONS[name].family, MAIN.hdim))
+    there = (word for word, dims in told.items() if shown in dims)
+    first = next(there, next((word for word in (OK, WRONG, *told) if word in told), NOT_MEASURED))
+    said = {word: RIGHT if word == OK else word for word in told}
+    rest = [f"{said[word]} at {', '.join(dims)}" for word, dims in told.items() if word != first]
     return "; ".join([mark(RIGHT if first == OK else first, first), *rest])

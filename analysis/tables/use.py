@@ -81,8 +81,8 @@ def cards() -> Table:
     header = ("GPU", *(words for words, _ in HERE), "known")
     caption = (
         "Kernels that rope_attention runs. Compiled: registers and shared memory are on each version's page. Emulated: "
-        "the kernels' code passes the checks in the emulator. A card of which nothing is timed may be slower or faster "
-        "beside PyTorch than an H100 is."
+        "the kernels' code passes the checks in the emulator. On a card that was not timed "
+        "the speedup over PyTorch is unknown."
     )
     source = computed("the table by which the op chooses, asked for each card")
     return Table(header, rows, caption=caption, id="cards", source=source, title="Your card: RTX 4090, A100 and others")
@@ -157,9 +157,9 @@ def fusing(e: Evidence) -> Table | str:
              (f"more than {fuse.FEW_QUERIES}", "mostly no", fuse.many_queries))  # fmt: skip
     rows = _counted({(what, so): functools.partial(fuse.outcomes, e, of) for what, so, of in asked})
     caption = (
-        f"{e.card}: how many shapes full fusion wins, ties or loses beside the faster of a hybrid and separate kernels "
-        "with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are counted per head; calls "
-        "with fewer count as decode."
+        f"{e.card}: at how many shapes full fusion is faster than, level with or slower than the better of a hybrid "
+        "and separate kernels with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are "
+        f"those of a head; a call with up to {MOST_QUERIES} counts as decode."
     )
     if not rows:
         return missing("map")
@@ -231,8 +231,8 @@ def flash3_counts(e: Evidence) -> Table | str:
             rows.append((words[study], what, *map(str, counted), number(least, digits=2) + "×"))
     header = ("bfloat16", "attention", *COUNTS, "least speedup")
     caption = (
-        f"{timed.card}: how often rope_attention, and attention alone, is faster than FlashAttention 3: behind RoPE "
-        "that PyTorch compiles in one graph with it, and alone."
+        f"{timed.card}. With RoPE: rope_attention beside compiled RoPE and FlashAttention 3. Alone: attention beside "
+        "FlashAttention 3, on tensors that are rotated already."
     )
     source, title = measured(timed, "few", "long"), "Beside FlashAttention 3"
     return Table(header, rows, header[2:], caption, source=source, title=title)
@@ -251,8 +251,8 @@ def beside_flash3(e: Evidence) -> Table | str:
     title = "Beside FlashAttention 3, call by call"
     header = ("problem", "rope_attention, µs", "over RoPE and FlashAttention 3", "attention over FlashAttention 3")
     caption = (
-        f"{timed.card}, bfloat16, the GPU alone, warm. Above 1 ours is faster. The last column is of tensors that are "
-        "rotated already."
+        f"{timed.card}, bfloat16, the GPU alone, warm. Above 1 ours is faster. RoPE in front of FlashAttention 3 "
+        "rotates all keys at each call. The last column is of tensors that are rotated already, as in a server's cache."
     )
     return Table(header, rows, header[1:], caption, source=measured(timed, "few", "long"), title=title)
 
@@ -263,7 +263,8 @@ def families() -> Table:
     (release,) = {row["release"] for row in found}
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in found:
-        groups.setdefault((row["arguments"] or "", row["refused"] or ""), []).append(row)
+        arguments = (row["arguments"] or "").replace("d/2", "d // 2")
+        groups.setdefault((arguments, row["refused"] or ""), []).append(row)
     rows = [
         (
             escape(", ".join(row["family"] for row in group)),

@@ -13,6 +13,7 @@ from ..claims.rule import compare
 from ..evidence import Evidence, Source, Study, measured, published_on
 from ..evidence.known import WRONG, word
 from ..models.moves import example
+from ..models.rivals import label as labelled
 from ..record import published
 from ..record.files import DATA, read_records
 from ..record.published import main_problems
@@ -54,7 +55,7 @@ def taken(study: Study, version: Version) -> list[Problem]:
 
 def shape(problem: Problem) -> str:
     """Head dim, and the rest of the shape small, with its dtype."""
-    rest = str(problem).partition(" ")[2].replace(f" D{problem.hdim}", "")
+    rest = labelled(problem).replace(f" D{problem.hdim}", "")
     rest += f" {problem.dtype}" * (problem.dtype not in rest)
     return f"{problem.hdim} {small(rest + f' {problem.table} table' * (problem.table != 'computed'))}"
 
@@ -80,7 +81,8 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
     caption = (
         f"Run {study.run['run']} on the {e.card}. Over: how many times as fast, on the device "
         f"(device_warm), with the 95 % interval {e.covers()}. µs: median of "
-        f"{study.processes} processes ± half their range. Error: the largest, as a share of what is allowed."
+        f"{study.processes} processes ± half their range. Error: the largest, as a share of what "
+        "is allowed; a declared wrong result is compared with itself, in float64."
     )
     if any(claims.values()):
         caption += f" Published on the {published.card(version.family)}; times of different cards are not compared."
