@@ -4,8 +4,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-import pytest
-
 from analysis.evidence.current import identity
 from analysis.record.files import problem_columns
 from kernels import Problem
@@ -32,11 +30,6 @@ def make(folder: Path) -> Path:
     path.mkdir()
     (path / "gpu.json").write_text(json.dumps(GPU))
     return path
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return make(tmp_path)
 
 
 def _add(

@@ -11,10 +11,8 @@ from analysis.record import published
 from analysis.record.files import DataError, problem_columns
 from kernels import Problem
 from kernels.checking.reference import INPUTS
-from tests.evidence.made_up import PROBLEM, TWO, add_run, folder
+from tests.evidence.made_up import PROBLEM, TWO, add_run
 from tests.rows import append_rows
-
-__all__ = ["folder"]
 
 
 def test_complete_runs_of_todays_code_count_alike(folder: Path) -> None:

@@ -14,16 +14,11 @@ from analysis.record.files import problem_columns
 from analysis.studies import MAIN, ONE_GRAPH, STUDIES
 from kernels import VERSIONS, Problem
 from kernels.version import PROBLEM_COLUMNS
-from tests.evidence.made_up import GPU, make, record
+from tests.evidence.made_up import GPU, record
 from tests.rows import read_table
 
 REFERENCE, DECODE = Evidence.load(files.REFERENCE), "rope_decode"
 COMPILED, GRAPH, TRITON = "torch_rope_compiled_sdpa", "torch_rope_sdpa_one_graph", "triton_rope_sliced"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return make(tmp_path)
 
 
 def test_floor_is_a_launch_and_the_larger_of_bytes_and_operations() -> None:
