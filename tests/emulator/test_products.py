@@ -228,7 +228,8 @@ def test_wait_leaves_the_last_groups_under_way() -> None:
     (a, a_bits), (v, v_bits) = drawn("f16", 64, 16), drawn("f16", 16, COLUMNS)
     other = product(COLUMNS, "f16", REGISTERS, totals="e", **TRANSPOSED) + COMMIT
     last = "wgmma.wait_group.sync.aligned 1;"
-    for order, done in (({"wait": COMMIT + other + last}, True), ({"sync": SYNC + other, "wait": COMMIT + last}, False)):
+    behind, before = {"wait": COMMIT + other + last}, {"sync": SYNC + other, "wait": COMMIT + last}
+    for order, done in ((behind, True), (before, False)):
         x, how = image(v_bits, HALVES, 0, *LAYOUT), {"kind": "f16", **TRANSPOSED, **order}
         out, _ = multiply(x, fragments(a_bits), COLUMNS, descriptor(0, *LAYOUT), HALVES, **how)
         assert np.isnan(out).all() != done
