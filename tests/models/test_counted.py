@@ -14,7 +14,7 @@ from analysis.record.files import problem_columns
 from analysis.studies import MAIN, STALL, STALLS
 from analysis.tables.table import missing
 from kernels import Problem
-from tests.rows import append_rows
+from tests.rows import add_rows
 
 SMALL = Problem("attention", 1, 4, seq_q=64, hdim=512)
 
@@ -24,7 +24,7 @@ def put_counters(folder: Path, version: str, problem: Problem, stalls: dict[str,
     row = {"run": "1", "study": "log", "version": version, **problem_columns(problem), "launch": launch}
     row |= {"kernel": "attention", "source_hash": today(version)}
     rows = [{**row, "metric": STALL.format(reason), "value": value} for reason, value in stalls.items()]
-    append_rows(folder / "counters.csv", "counters", rows)
+    add_rows(folder, "counters", rows)
 
 
 NONE = dict.fromkeys(STALLS, 0.0)
