@@ -193,9 +193,7 @@ def test_values_are_read_by_launch_and_metric() -> None:
 
 
 @pytest.mark.parametrize("value", ["nan", "-nan", "inf", "n/a", ""])
-def test_counter_without_a_value_is_no_row(
-    ncu: Ncu, tmp_path: Path, value: str
-) -> None:
+def test_counter_without_a_value_is_no_row(ncu: Ncu, tmp_path: Path, value: str) -> None:
     ncu.value = value
     assert command("attention_online") == 0
     assert set(recorded(tmp_path)["metric"]) == {f"{metric}, cold" for metric in counters.COLD}
