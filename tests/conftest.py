@@ -8,6 +8,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,14 @@ def events(name: str, problem: Any, blocks: int | None) -> list[dict[str, int]]:
 
     launches = static.work(VERSIONS[name](problem), blocks)
     return [{counter: n for counter, n in launch.items() if counter.startswith("event.")} for launch in launches]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a made-up card, with nothing measured."""
+    from tests.evidence.made_up import make
+
+    return make(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -120,38 +120,32 @@ def test_make_refuses_what_it_would_ignore(make: Callable[..., Any], arguments: 
     assert done.returncode and says in done.stderr and not done.stdout
 
 
-@pytest.mark.parametrize(
-    ("asked", "steps"),
-    [
-        ("auto", []),  # that of .venv
-        ("13", []),
-        ("12", ["venv --clear", "requirements-cuda12.txt"]),
-    ],
-)
-def test_environment_of_another_release_is_emptied_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, steps: list[str]
-) -> None:
+@pytest.fixture
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Commands that are run where an environment of CUDA 13 is there."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    for name in (*LOCKS, ".venv/bin/python", ".venv/.stamp"):
+    for name in (*LOCKS, ".venv/bin/python", ".venv/.stamp", ".venv/.transformers"):
         (tmp_path / name).write_text("13\n")
     done: list[str] = []
     monkeypatch.setattr(environment, "run", lambda *command: done.append(" ".join(command)))
-    environment.main(asked)
-    assert len(done) == len(steps) and all(step in command for step, command in zip(steps, done))
-    assert environment.STAMP.read_text() == ("12\n" if steps else "13\n")
+    return done
 
 
-def test_changed_pins_are_installed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    for name in (".venv/bin/python", ".venv/.stamp", ".venv/.transformers", *LOCKS):
-        (tmp_path / name).write_text("13\n")
+def test_environment_of_another_release_is_emptied_first(steps: list[str]) -> None:
+    for asked in ("auto", "13"):  # that of .venv
+        environment.main(asked)
+        assert steps == [] and environment.STAMP.read_text() == "13\n"
+    environment.main("12")
+    emptied, installed = steps
+    assert "venv --clear" in emptied and "requirements-cuda12.txt" in installed
+    assert environment.STAMP.read_text() == "12\n"
+
+
+def test_changed_pins_are_installed_again(steps: list[str]) -> None:
     os.utime(environment.STAMP, (0, 0))
-    done: list[tuple[str, ...]] = []
-    monkeypatch.setattr(environment, "run", lambda *command: done.append(command))
     environment.main("auto")
-    assert [command[-1] for command in done] == ["requirements.txt"] and not Path(".venv/.transformers").exists()
+    assert [step.split()[-1] for step in steps] == ["requirements.txt"] and not Path(".venv/.transformers").exists()
 
 
 # ---------------------------------------------------------------- what a driver takes

@@ -15,12 +15,11 @@ from analysis import findings
 from analysis.book import build
 from analysis.evidence import Evidence
 from analysis.findings import BADGES
-from analysis.record import files
+from analysis.record import files, records
 from analysis.record.files import BUILD, DATA, MEASURED, REFERENCE, ROOT, DataError, known_gpus, read_json
 from analysis.studies import STUDIES
 from analysis.tables.table import page_of
 from tests.cards import REFUSED, write
-from tests.rows import read_records
 
 NAME = re.compile(r"\bNVIDIA H100\b|nvidia-h100", re.IGNORECASE)
 SHOWN = re.compile(r"<(table|figcaption)\b.*?</\1>", re.DOTALL)  # the card's; prose is the reference's, and says so
@@ -43,7 +42,7 @@ def words(html: str) -> str:
 def times(folder: Path) -> set[str]:
     """Times of a card with their spreads, as a table writes them."""
     found = set()
-    for study in {row["study"] for row in read_records(folder / "runs.csv", "runs") if row["complete"]} & {*STUDIES}:
+    for study in {row["study"] for row in records(folder, "runs") if row["complete"]} & {*STUDIES}:
         measured = Evidence.load(folder).study(study)
         for name, problem in set(zip(measured.timings["version"], measured.timings["problem"])):
             for timer in measured.timings["timer"].dropna().unique():

@@ -13,14 +13,13 @@ from analysis.book import notebook
 from analysis.evidence import Evidence
 from analysis.models import moves
 from analysis.record import published
-from analysis.record.files import COUNTS, problem_of
+from analysis.record.files import COUNTS, problem_of, read_table
 from analysis.record.text import gained
 from analysis.studies import PHASES
 from analysis.tables.steps import ladder, study_of
 from analysis.tables.steps import problem_of as shown_at
 from kernels import VERSIONS
 from kernels.version import Launch
-from tests.rows import read_table
 
 FAMILIES = ("attention", "sinusoidal", "rope", "fp16")
 

@@ -9,9 +9,7 @@ from analysis.tables import versions
 from analysis.tables.surprises import surprises
 from analysis.tables.table import Table
 from kernels import VERSIONS
-from tests.evidence.made_up import TWO, add_run, folder
-
-__all__ = ["folder"]
+from tests.evidence.made_up import TWO, add_run
 
 
 def test_version_shows_what_was_published_and_how_the_two_compare(folder: Path) -> None:

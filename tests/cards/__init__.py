@@ -11,9 +11,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from analysis.record import records
 from analysis.record.files import DATA, REFERENCE, problem_of, read_json, write_json
 from analysis.studies import STUDIES
-from tests.rows import read_records, write_table
+from tests.rows import add_rows
 
 TIMES = ("p20_us", "median_us", "p80_us")
 NOT_SAID = {*TIMES, "timer", "n", "sm_mhz", "discarded", "max_abs_err", "nan_share", "core"}  # of what did not run
@@ -47,13 +48,13 @@ def write(capability: str, folder: Path, studies: Collection[str] = MEASURED) ->
     about = {"name": name, "slug": place.name, "uuid": f"GPU-{name}", "compute_capability": capability, "made_up": True}
     ceilings = {key: round(0.7 * value, 3) for key, value in gpu["ceilings"].items()}
     write_json(place / "gpu.json", {**gpu, **about, "ceilings": ceilings})
-    runs = [row for row in read_records(record / "runs.csv", "runs") if row["complete"] and row["study"] in studies]
+    runs = [row for row in records(record, "runs") if row["complete"] and row["study"] in studies]
     latest = {row["study"]: row["run"] for row in runs}
     kept = [{**row, "name": name, "node": "made-up", "commit": "made-up", "uuid": None} for row in runs]
-    write_table(place / "runs.csv", "runs", [row for row in kept if latest[row["study"]] == row["run"]])
+    add_rows(place, "runs", [row for row in kept if latest[row["study"]] == row["run"]])
     for table in ("checks", "timings"):
-        rows = (row for row in read_records(record / f"{table}.csv", table) if latest.get(row["study"]) == row["run"])
-        write_table(place / f"{table}.csv", table, filter(None, (_made_up(name, row) for row in rows)))
+        rows = (row for row in records(record, table) if latest.get(row["study"]) == row["run"])
+        add_rows(place, table, filter(None, (_made_up(name, row) for row in rows)))
     return place
 
 

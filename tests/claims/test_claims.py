@@ -10,18 +10,19 @@ import pandas as pd
 import pytest
 
 from analysis import __main__ as command_line
+from analysis import record
 from analysis.claims import judge, rule
 from analysis.claims.claim import CLAIMS, Claim, Test, effect, headline, speed
 from analysis.claims.rule import HOLDS, REPRODUCED, UNDECIDED, decide
 from analysis.evidence import Estimate, Estimates, Evidence, load, said
 from analysis.evidence.current import today
 from analysis.record.columns import SCHEMAS
-from analysis.record.files import DATA, MEASURED, REFERENCE, known_gpus, problem_columns
+from analysis.record.files import DATA, MEASURED, REFERENCE, known_gpus, problem_columns, read_table, write_table
 from analysis.record.published import by_id
 from analysis.studies import DEVICE, MATCHED, THEIR_CLOCK, THEIR_SMS, matched
 from kernels import VERSIONS
 from tests.evidence.made_up import CEILINGS, PROBLEM, add_run
-from tests.rows import append_rows, read_table, write_table
+from tests.rows import add_rows, replace_rows
 
 Test.__test__ = False  # type: ignore[attr-defined]  # not a test of pytest
 V7 = ("rope_v7", "rope_separate")
@@ -289,15 +290,17 @@ def test_missing_value_is_undecided_and_says_why(card: Path, ask: Any, why: str)
 
 def test_counts_and_counters_are_found_by_launch_and_shape(card: Path) -> None:
     common = {"version": "rope_separate", **problem_columns(PROBLEM), "source_hash": today("rope_separate")}
+    counts = []
     for launch, values in enumerate(zip((10, 10, 50), (1, 2, 4), (10.0, 20.0, 40.0))):
         mine = {**common, "launch": launch, "target": "sm_90", "run": "r", "study": "log", "kernel": "k"}
         names = ("warp_inst", "barriers", "lts__t_sector_hit_rate.pct")
         rows = [{**mine, "counter": name, "metric": name, "value": value} for name, value in zip(names, values)]
-        append_rows(card / "counts.csv", "counts", [columns(row, "counts") for row in rows[:2]])
+        counts += [columns(row, "counts") for row in rows[:2]]
         other = {**rows[1], "metric": "dram__bytes_read.sum"}
         loaded = {**other, **problem_columns(matched(PROBLEM, 132)), "study": "matched", "value": values[1] + 1}
         profiled = [columns(row, "counters") for row in (other, rows[2], loaded)]
-        append_rows(card / "counters.csv", "counters", profiled)
+        add_rows(card, "counters", profiled)
+    write_table(card / "counts.csv", "counts", counts)
     e = at(card)
 
     def value(found: Estimates) -> float:
@@ -332,10 +335,10 @@ def test_planted_change_flips_the_verdicts_that_depend_on_it_and_no_other(tmp_pa
     version, copy = "attention_online_fixed", tmp_path / "planted"
     shutil.copytree(MEASURED / REFERENCE, copy)
     before = judge.verdicts(at(copy))
-    timings = read_table(copy / "timings.csv", "timings")
+    timings = record.rows(copy, "timings")
     planted = timings["version"] == version
     timings.loc[planted, "median_us"] = timings.loc[planted, "median_us"].astype(float) / 10
-    write_table(copy / "timings.csv", "timings", timings.to_dict("records"))
+    replace_rows(copy, "timings", timings.to_dict("records"))
     after = judge.verdicts(at(copy))
     pairs = list(zip(before, after, strict=True))
     flipped = {old["claim_id"] for old, new in pairs if old["verdict"] != new["verdict"]}

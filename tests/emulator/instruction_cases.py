@@ -16,7 +16,8 @@ INTEGERS = {"u32": U32, "s32": I32, "u64": U64, "s64": I64}
 
 @dataclass(frozen=True)
 class Case:
-    """The instruction `name` from %a, %b, %c to %out, or what else `body` is, with %p<4>, %h<8>, %r<8>, %w<4>, %g<8>.
+    """The instruction `name` from %a, %b, %c to %out, or what else `body` is, with registers of `kernel`, of which
+    %w0 is free.
 
     The dtypes of the operands are the registers' types; thread i has element i of each. A result may differ from
     `reference(*operands)` by `relative * |reference| + absolute`; NaNs count as equal.
@@ -31,30 +32,39 @@ class Case:
     body: str = ""
 
 
+def kernel(body: str, params: str = "out", shared: int = 0) -> str:
+    """A kernel with `params` pointers in %w0, %w1, ... and the thread index in %t."""
+    names = params.split()
+    declared = ", ".join(f".param .u64 p_{name}" for name in names)
+    loads = "\n".join(f"ld.param.u64 %w{i}, [p_{name}];" for i, name in enumerate(names))
+    static = f".shared .align 16 .b8 buffer[{shared}];" if shared else ""
+    return f"""
+.visible .entry test({declared}) {{
+  .reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<40>, %t; .reg .b64 %w<16>; .reg .f32 %f<40>;
+  {static}
+  mov.u32 %t, %tid.x;
+  {loads}
+  {body}
+  ret;
+}}"""
+
+
 def kernel_text(case: Case) -> str:
-    """The case as a complete PTX kernel `case(a, b, c, out)` with as many operand pointers as it takes."""
+    """The case as a complete PTX kernel of a, b, c and out, with as many operand pointers as it takes."""
     types = dict(zip("abc", (x.dtype for x in case.operands))) | {"out": case.output}
     *names, _ = types
     address = {
-        name: f"ld.param.u64 %address, [param_{name}]; cvta.to.global.u64 %address, %address; "
-        f"mul.wide.u32 %offset, %thread, {dtype.itemsize}; add.s64 %address, %address, %offset;"
-        for name, dtype in types.items()
+        name: f"mul.wide.u32 %offset, %thread, {dtype.itemsize}; add.s64 %address, %w{place}, %offset;"
+        for place, (name, dtype) in enumerate(types.items())
     }
     loads = "\n".join(f"{address[x]} ld.global.b{8 * types[x].itemsize} %{x}, [%address];" for x in names)
-    return f"""
-.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry case({", ".join(f".param .u64 param_{name}" for name in types)}) {{
-    .reg .pred %p<4>; .reg .b16 %h<8>; .reg .b32 %r<8>, %thread, %block, %size; .reg .b64 %w<4>, %address, %offset;
-    .reg .f32 %g<8>; {" ".join(f".reg .{REGISTERS[dtype.str[1:]]} %{name};" for name, dtype in types.items())}
-    mov.u32 %thread, %tid.x; mov.u32 %block, %ctaid.x; mov.u32 %size, %ntid.x;
-    mad.lo.u32 %thread, %block, %size, %thread;
+    body = f"""{" ".join(f".reg .{REGISTERS[dtype.str[1:]]} %{name};" for name, dtype in types.items())}
+    .reg .b32 %thread, %block; .reg .b64 %address, %offset;
+    mov.u32 %block, %ctaid.x; mad.lo.u32 %thread, %block, {THREADS}, %t;
     {loads}
     {case.body or f"{case.name} %out, {', '.join(f'%{name}' for name in names)};"}
-    {address["out"]} st.global.b{8 * case.output.itemsize} [%address], %out;
-    ret;
-}}"""
+    {address["out"]} st.global.b{8 * case.output.itemsize} [%address], %out;"""
+    return kernel(body, " ".join(types))
 
 
 # --- operands ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from numba import cuda, float32, types, uint32
 from test_instructions import kernel, kinds
 
 from kernels.runtime.emulator import LaunchReport, Memory, execute, parse, run
-from kernels.version import Buffer, Kernel, Launch, Plan, Problem, SharedLayout
+from kernels.version import Buffer, Kernel, Launch, Plan, Problem
 
 FLOATS = types.CPointer(float32)
 
@@ -321,43 +321,6 @@ def test_sectors_of_divergent_lanes_and_reversed_order() -> None:
     counts = played(body, block=64)[1].counts
     assert counts["global.write.sectors"] == 2 and counts["inst.st.global"] == 16
     assert counts["warp_inst"] == 16  # ld.param, tid, setp, sub, mul, add, st, ret of two warps
-
-
-def softmax_rows(columns: int, synchronised: bool):
-    """out[row] = sum of the row's exponentials, each thread one column; the total is read by all threads."""
-
-    def kernel(x, out):
-        shared = cuda.shared.array(0, float32, 16)
-        tid, row = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
-        shared[tid] = x[row * uint32(columns) + tid]
-        cuda.syncthreads()
-        stride = uint32(columns // 2)
-        while stride > uint32(0):
-            if tid < stride:
-                shared[tid] += shared[tid + stride]
-            if synchronised or stride > uint32(32):
-                cuda.syncthreads()
-            stride >>= uint32(1)
-        out[row * uint32(columns) + tid] = shared[0]
-
-    kernel.__name__ = kernel.__qualname__ = f"row_sums_{'synchronised' if synchronised else 'racy'}"
-    return Kernel(kernel, (FLOATS, FLOATS))
-
-
-def sums_plan(synchronised: bool) -> Plan:
-    step = Launch(softmax_rows(128, synchronised), (4,), (128,), ("q", "out"), SharedLayout(values=128))
-    return Plan(Problem("attention", seq_q=4, hdim=128), {"q": Buffer((4, 128)), "out": Buffer((4, 128))}, (step,))
-
-
-def test_run_of_a_plan() -> None:
-    q = np.random.default_rng(0).integers(-5, 5, (4, 128)).astype(np.float32)
-    clean = run(sums_plan(True), {"q": q})
-    assert not clean.findings
-    np.testing.assert_array_equal(clean.out, np.repeat(q.sum(axis=1, keepdims=True), 128, axis=1))
-    assert [report.kernel for report in clean.launches] == ["row_sums_synchronised"]
-    assert clean.launches[0].counts["barriers"] == 4 * 8
-    racy = run(sums_plan(False), {"q": q})
-    assert {(f.kind, f.kernel, f.place) for f in racy.findings} == {("race", "row_sums_racy", "values")}
 
 
 def test_unwritten_output_of_a_plan_is_reported() -> None:

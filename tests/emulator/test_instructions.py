@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from instruction_cases import CASES, COUNT, THREADS, Case, kernel_text, mismatch
+from instruction_cases import CASES, COUNT, THREADS, Case, kernel, kernel_text, mismatch
 
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse
 
@@ -16,23 +16,6 @@ def test_instruction(case: Case) -> None:
     shown = [([x[i] for x in case.operands], memory["out"][i]) for i in wrong[:3]]
     assert not len(wrong), f"{len(wrong)} of {COUNT} wrong: {shown}"
     assert not report.findings
-
-
-def kernel(body: str, params: str = "out", shared: int = 0) -> str:
-    """A kernel with `params` pointers in %w0, %w1, ... and the thread index in %t."""
-    names = params.split()
-    declared = ", ".join(f".param .u64 p_{name}" for name in names)
-    loads = "\n".join(f"ld.param.u64 %w{i}, [p_{name}];" for i, name in enumerate(names))
-    static = f".shared .align 16 .b8 buffer[{shared}];" if shared else ""
-    return f"""
-.visible .entry test({declared}) {{
-  .reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<40>, %t; .reg .b64 %w<16>; .reg .f32 %f<40>;
-  {static}
-  mov.u32 %t, %tid.x;
-  {loads}
-  {body}
-  ret;
-}}"""
 
 
 def kinds(report: LaunchReport) -> set[str]:

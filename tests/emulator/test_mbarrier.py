@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from products import descriptor, fragments, image, small_integers, spread, text
 from test_instructions import kernel, kinds
-from test_wgmma import descriptor, fragments, image, small_integers, spread, text
 
 from kernels.runtime.emulator import LaunchReport, Memory, UnknownInstruction, execute, parse
 from kernels.runtime.emulator.memory.barriers import Barriers
@@ -256,7 +256,7 @@ def test_every_warp_that_has_read_must_be_heard_of() -> None:
 def test_products_need_a_fence_behind_the_wait(sync: str, found: set[str]) -> None:
     rng = np.random.default_rng(1)
     a, b, size = small_integers(rng, 64, 8), small_integers(rng, 32, 8), 4096
-    x = image(b, size, 0, 512, 128, 0, 0)
+    x = image(b, size, 0, 512, 128, 0)
     x[np.isnan(x)] = 0.0
     ptx = text(32, descriptor(0, 512, 128), size, sync=sync.format(wait=wait().replace("[%r0]", "[made]")))
     made = """.shared .align 8 .b8 made[8]; setp.eq.u32 %p1, %t, 0; mov.u32 %r9, made; mov.u32 %r8, 0;

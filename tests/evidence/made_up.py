@@ -4,12 +4,10 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-import pytest
-
 from analysis.evidence.current import identity
 from analysis.record.files import problem_columns
 from kernels import Problem
-from tests.rows import append_rows
+from tests.rows import add_rows
 
 CEILINGS = {
     "read_gb_s": 4000.0, "l2_read_gb_s": 8000.0, "fp32_tflops": 60.0, "tensor_tflops": 800.0,
@@ -34,18 +32,13 @@ def make(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return make(tmp_path)
-
-
 def _add(
     folder: Path, run: str, study: str, times: Times, complete: bool = True, source_hash: str = "",
     wrong: Collection[str] = (), timer: str = "device_warm",
 ) -> None:  # fmt: skip
     """A run in which each version took so many microseconds, a process each."""
     row = {"run": run, "study": study, "complete": complete, "seconds": 1.0, "sm_mhz_max": 1, "power_limit_w": 1}
-    append_rows(folder / "runs.csv", "runs", [row | {"finished_at": "x", **dict.fromkeys(WORDS, "x")}])
+    add_rows(folder, "runs", [row | {"finished_at": "x", **dict.fromkeys(WORDS, "x")}])
     checks, timings = [], []
     for (version, problem), values in times.items():
         mine = {"run": run, "study": study, "version": version, **problem_columns(problem), "measured_at": run}
@@ -54,8 +47,8 @@ def _add(
         errors = {"max_abs_err": 1.5e-7, "allowed_abs_err": 4e-7, "nan_share": 0.0}
         checks += [{**mine, **errors, "inputs": kind} for kind in ("uniform", "sharp")]
         timings += [{**mine, "process": n, "timer": timer, "median_us": us} for n, us in enumerate(values, 1)]
-    append_rows(folder / "checks.csv", "checks", checks)
-    append_rows(folder / "timings.csv", "timings", timings)
+    add_rows(folder, "checks", checks)
+    add_rows(folder, "timings", timings)
 
 
 def add_run(

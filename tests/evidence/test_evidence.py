@@ -9,9 +9,8 @@ import pytest
 from analysis.evidence import Estimate, Estimates, Evidence, Known, every, maximum
 from analysis.evidence.estimates import Sample
 from analysis.evidence.interval import Pool, half_width
-from tests.evidence.made_up import PROBLEM, TWO, add_run, folder
+from tests.evidence.made_up import PROBLEM, TWO, add_run
 
-__all__ = ["folder"]
 BASE, OTHER = TWO
 SLOW, MIDDLE, FAST = [30.0, 31.0, 30.5], [22.0, 21.5, 22.5], [20.0, 20.2, 19.9]
 POOL = Pool(4e-4, 3)

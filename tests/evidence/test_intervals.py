@@ -14,9 +14,7 @@ from analysis.evidence.compare import TIE
 from analysis.evidence.interval import Pool, fit, half_width, pool_of
 from analysis.record.files import REFERENCE
 from analysis.studies import CONDITIONS
-from tests.evidence.made_up import TWO, add_run, folder
-
-__all__ = ["folder"]
+from tests.evidence.made_up import TWO, add_run
 
 TIMERS = ("device_cold", "device_warm", "launched")
 PROCESSES, RUNS = 5, 4

@@ -11,10 +11,8 @@ from analysis.record import published
 from analysis.record.files import DataError, problem_columns
 from kernels import Problem
 from kernels.checking.reference import INPUTS
-from tests.evidence.made_up import PROBLEM, TWO, add_run, folder
-from tests.rows import append_rows
-
-__all__ = ["folder"]
+from tests.evidence.made_up import PROBLEM, TWO, add_run
+from tests.rows import add_rows
 
 
 def test_complete_runs_of_todays_code_count_alike(folder: Path) -> None:
@@ -61,7 +59,7 @@ def test_worse_of_the_two_inputs_decides(folder: Path) -> None:
     for version, found in (("rope_v3", (ok, wrong)), ("rope_v7", (wrong, ok)), ("rope_v4", (small, ok))):
         common = {"run": "1", "study": "log", "version": version, "source_hash": today(version), "measured_at": "1"}
         rows = [{**common, **problem_columns(PROBLEM), "inputs": i, **row} for i, row in zip(INPUTS, found)]
-        append_rows(folder / "checks.csv", "checks", rows)
+        add_rows(folder, "checks", rows)
     measured = Evidence.load(folder).study("log")
     assert measured.check("rope_v3", PROBLEM) == measured.check("rope_v7", PROBLEM) == Check(**wrong, excess=2.0)
     assert measured.check("rope_v4", PROBLEM) == Check(**{**ok, "reason": ""}, excess=6e-9 / 7e-9)

@@ -187,29 +187,6 @@ def at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: An
     return torch.from_numpy(np.frombuffer(memory, dtype)).as_strided(shape, strides)
 
 
-class DecodeCard(Driver):
-    """A card of four multiprocessors: a call's first launch attends by its arguments, a second has the same."""
-
-    sms = 4
-
-    def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
-        name = self.names[handle]
-        given = self.given(handle, parameters, COMBINED if name.startswith("combine") else NAMES)
-        given |= {"grid": grid_of(config), "threads": ctypes.c_uint32.from_address(config + THREADS).value}
-        if name.startswith("combine"):
-            before = self.launched[-1]
-            same = {*COMBINED} & {*NAMES} - {"rows"}  # which before are those of tables
-            assert all(given[field] == before[field] for field in same)
-            rows = before["grid"][2] * given["heads"] * given["seq_q"]
-            assert given["splits"] > 1 and given["heads"] == before["kv_heads"] * before["group"]
-            assert given["rows"] == rows and given["grid"] == (rows, -(-given["hdim"] // 64), 1)
-            before["combined"] = f"_d{given['hdim']}_" in before["kernel"]
-        else:
-            self.launched.append(given | {"kernel": name, "combined": given["splits"] == 1})
-            compute_decode(self.launched[-1])
-        return 0
-
-
 def rates_in(given: dict[str, Any], hdim: int, pairs: int, threads: int, size: int) -> torch.Tensor:
     """Half turns a position of each pair; the table also has the rotation from one row of a thread to its next.
 
@@ -275,20 +252,6 @@ def spoil(given: dict[str, Any], rows: int, hdim: int) -> None:
     assert given["totals"] >= given["part"] + 4 * rows * hdim
 
 
-def compute_decode(given: dict[str, Any]) -> None:
-    """Launch the decode kernel in the emulator; its workspace is NaN afterwards."""
-    blocks, heads, batch = given["grid"]
-    splits = given["splits"]
-    assert blocks == splits or (given["kernel"].startswith("wide") and blocks % splits == 0)  # in clusters
-    assert heads == given["kv_heads"] * given["tiles"]
-    assert (splits - 1) * given["split_keys"] < given["seq_k"] <= splits * given["split_keys"]
-
-    if splits > 1:
-        rows = splits * batch * given["kv_heads"] * given["group"] * given["seq_q"]
-        spoil(given, rows, int(given["kernel"].split("_")[3][1:]))
-    attend_as(given, batch, given["threads"] if given["kernel"].startswith("chunk") else 32)
-
-
 class ClusterCard(Driver):
     """V8 attends by a launch's arguments alone; a launch in front leaves it the keys, which this card has not embedded.
 
@@ -352,8 +315,15 @@ class ClusterCard(Driver):
             attend_as(given, given["sequences"], 0)
 
 
-class PromptCard(DecodeCard):
-    """Rotates keys and attends by a launch's arguments alone; a tensor map is the index of what it was encoded of."""
+class FlashCard(Driver):
+    """A card of four multiprocessors: kernels of decode, chunks and prompts attend by a launch's arguments alone.
+
+    Keys that a launch in front rotates are read where they were before, as this card rotates none. A tensor map is the
+    index of what it was encoded of. `launched` has the arguments of each launch that attends, and whether all of its
+    splits were `combined`; `rotated` those of launches that rotate keys, `split` those of the last that fills parts.
+    """
+
+    sms = 4
 
     def __init__(self) -> None:
         super().__init__()
@@ -368,41 +338,48 @@ class PromptCard(DecodeCard):
 
     def launch(self, config: int, handle: int, parameters: int, extra: None) -> int:
         name = self.names[handle]
-        if name.startswith("combine"):
-            assert self.launched[-1]["splits"] > 1
-            return 0
-        extra_names = EXTRA[len(self.kernels[name].parameters) - len(NAMES)]
-        given = self.given(handle, parameters, (*NAMES, *extra_names))
-        given |= {"kernel": name, "grid": grid_of(config)}
+        more = EXTRA.get(len(self.kernels[name].parameters) - len(NAMES), ())
+        given = self.given(handle, parameters, COMBINED if name.startswith("combine") else (*NAMES, *more))
         given |= {field: pickle.loads(given[field]) for field in MAPS if field in given}
-        if name.startswith("rotate"):
+        given |= {"kernel": name, "grid": grid_of(config)}
+        given["threads"] = ctypes.c_uint32.from_address(config + THREADS).value
+        if name.startswith("combine"):
+            self.combine(given)
+        elif name.startswith("rotate"):
             self.rotated.append(given)
             assert given["k_rotated"] != given["k"]
         elif name.startswith("split"):
             self.split = given
         else:
-            self.launched.append(given)
-            self.attend(given)
+            self.launched.append(given | {"combined": given["splits"] == 1})
+            self.attend(self.launched[-1])
         return 0
 
+    def combine(self, given: dict[str, Any]) -> None:
+        before = self.launched[-1]
+        same = {*COMBINED} & {*NAMES} - {"rows"}  # which before are those of tables
+        assert all(given[field] == before[field] for field in same)
+        rows = before["batch"] * given["heads"] * given["seq_q"]
+        assert given["splits"] > 1 and given["heads"] == before["kv_heads"] * before["group"]
+        blocks = -(-rows // 8) if given["kernel"].startswith("combine_rows") else rows
+        assert given["rows"] == rows and given["grid"] == (blocks, -(-given["hdim"] // 64), 1)
+        before["combined"] = f"_d{given['hdim']}_" in before["kernel"]
+
     def attend(self, given: dict[str, Any]) -> None:
-        parts, kv_heads, moved = given["kernel"].split("_"), given["kv_heads"], {}
-        split, stays = "split" in parts, parts[1] == "persistent"
-        batch, shared = (given["batches"], 1) if stays else (given["grid"][2], given["group"])
-        tiles = -(-shared * given["seq_q"] // given["tile_rows"])
-        assert tiles == given["tiles"]
-        if stays:
-            assert given["grid"] == (min(tiles * given["group"] * kv_heads * batch, self.sms), 1, 1)
-        else:
-            grid = (given["splits"], tiles * kv_heads) if split else (tiles, kv_heads)
-            assert sorted(given["grid"][:2]) == sorted(grid)
-        if parts[1] == "parts":
+        parts, kv_heads, splits, moved = given["kernel"].split("_"), given["kv_heads"], given["splits"], {}
+        kind = parts[1] if parts[0] == "prompt" else parts[0]
+        given["batch"] = batch = given.get("batches", given["grid"][2])
+        rows = given["group"] * given["seq_q"]
+        self.require_grid(given, kind, "split" in parts)
+        assert (splits - 1) * given["split_keys"] < given["seq_k"] <= splits * given["split_keys"]
+        if splits > 1:
+            spoil(given, splits * batch * kv_heads * rows, int(parts[3][1:]))
+        if kind == "parts":
             self.require_parts(given, max(64, 1 << (int(parts[3][1:]) - 1).bit_length()))
-        mapped = parts[1] in ("wgmma", "persistent")
-        in_front = mapped or (parts[1] == "mma" and not split)
-        rotates = in_front and given["rotary_dim"] and "alibi" not in parts
+        mapped = kind in ("wgmma", "persistent")
+        in_front = mapped or (parts[:2] == ["prompt", "mma"] and "split" not in parts)
         key = given["k"]
-        if rotates:  # the keys of the launch before, which this card has not rotated
+        if in_front and given["rotary_dim"] and "alibi" not in parts:
             before = self.rotated[-1]
             assert before["k_rotated"] == key and given["k_row"] == int(parts[3][1:])
             given = given | {name: before[name] for name in ("k", "k_batch", "k_head", "k_row")}
@@ -413,9 +390,26 @@ class PromptCard(DecodeCard):
             moved["v"] = at(address, (batch, kv_heads, seq_k, hdim), (*strides, 1), np.int16).view(dtype)
             of, address = self.maps[given["k_map"]]
             assert of.sizes == (hdim, seq_k, kv_heads, batch) and address == key
+        threads = {"chunk": given["threads"], "decode": 32, "wide": 32}.get(kind, 256)
+        if kind == "mma":
+            row_warps, key_warps = (int(each) for each in parts[4][1:].split("x"))
+            threads = 2 * row_warps * key_warps
+        attend_as(given, batch, threads, **moved)
 
-        row_warps, key_warps = (int(each) for each in parts[4][1:].split("x")) if parts[1] == "mma" else (128, 1)
-        attend_as(given, batch, 2 * row_warps * key_warps, **moved)
+    def require_grid(self, given: dict[str, Any], kind: str, split: bool) -> None:
+        """That blocks are as many as tiles and splits, or as multiprocessors where they stay."""
+        tiles, splits, kv_heads = given["tiles"], given["splits"], given["kv_heads"]
+        shared = 1 if kind == "persistent" else given["group"]
+        assert tiles == -(-shared * given["seq_q"] // given["tile_rows"])
+        if kind == "persistent":
+            assert given["grid"] == (min(tiles * given["group"] * kv_heads * given["batch"], self.sms), 1, 1)
+        elif given["kernel"].startswith("prompt"):
+            grid = (splits, tiles * kv_heads) if split else (tiles, kv_heads)
+            assert sorted(given["grid"][:2]) == sorted(grid)
+        else:
+            blocks, heads, _ = given["grid"]
+            assert blocks == splits or (kind == "wide" and blocks % splits == 0)  # in clusters
+            assert heads == tiles * kv_heads
 
     def require_parts(self, given: dict[str, Any], dims: int) -> None:
         """That both launches have the same arguments, the first fills all parts, and the maps are of them."""
@@ -443,3 +437,14 @@ def in_place(made: Any, patch: pytest.MonkeyPatch) -> Iterator[Any]:
     forget()
     yield made
     forget()
+
+
+def card_of(make: Callable[[], Any]) -> Any:
+    """A fixture of what `make` makes, in the place of the CUDA driver."""
+
+    @pytest.fixture
+    def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+        with in_place(make(), monkeypatch) as made:
+            yield made
+
+    return card

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from instruction_cases import truncated
 from numba import cuda
 
 from kernels import Problem
@@ -18,21 +19,12 @@ from kernels.version import Buffer, Kernel, Launch, Plan
 NUMBERS = (0, 1, -1, 7, -7, 31, -32, 1000, -1001, 46_000, 2**31 - 1, -(2**31))
 
 
-def truncated_quotient(a: int, b: int) -> int:
-    quotient = abs(a) // abs(b)
-    return quotient if (a < 0) == (b < 0) else -quotient
-
-
-def remainder(a: int, b: int) -> int:
-    return a - truncated_quotient(a, b) * b
-
-
 OPERATORS = {
     "+": (lambda a, b: a + b, operator.add),
     "-": (lambda a, b: a - b, operator.sub),
     "*": (lambda a, b: a * b, operator.mul),
-    "//": (lambda a, b: a // b, truncated_quotient),
-    "%": (lambda a, b: a % b, remainder),
+    "//": (lambda a, b: a // b, truncated),
+    "%": (lambda a, b: a % b, lambda a, b: a - truncated(a, b) * b),
     "&": (lambda a, b: a & b, operator.and_),
     "|": (lambda a, b: a | b, operator.or_),
     "^": (lambda a, b: a ^ b, operator.xor),

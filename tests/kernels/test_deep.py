@@ -65,7 +65,7 @@ def without_barrier(kernel: Kernel, target: str = "sm_90", *, name: str, which: 
 # Barriers that order nothing are followed by a step that touches nothing in use and ends with a barrier, or lie between
 # steps that use values of the thread's own, or end a reduction whose result nothing shares at once.
 IDLE_OF = {  # how many order nothing, in all other versions one
-    0: "attention_atomics rope_decode rope_wide_decode rope_chunk attention_atomics_float4",
+    0: "attention_atomics attention_atomics_float4",
     2: "attention_two_pass_float4 attention_online attention_register_tiling rope_v1a rope_v7 rope_v8",
     3: "attention_tensor_core_v1 rope_v4 fp16_minimal fp16_phase6_iter1",
     4: "attention_async_double_buffer rope_v5 rope_v6a rope_v6b fp16_phase6_iter2",
@@ -92,17 +92,16 @@ TILES = {
     "rope_v8": Problem("rope", seq_q=5, seq_k=130, hdim=260, rotary_dim=128),
     "rope_v8_mma": Problem("rope", seq_q=5, seq_k=130, hdim=64, rotary_dim=32),
     "rope_v8_portable": Problem("rope", seq_q=5, seq_k=520, hdim=64, rotary_dim=32),
-    "rope_decode": Problem("rope", seq_q=2, seq_k=130, hdim=64, rotary_dim=32),
-    "rope_wide_decode": Problem("rope", seq_q=2, seq_k=130, hdim=1024, rotary_dim=32),
 }
 # A version with another limit, built otherwise, in C++ or on the same core has the barriers of what it is made of.
-PROMPTS = (  # see test_flash
-    "rope_prompt", "rope_prompt_split", "rope_prompt32", *(f"fp16_phase7{step}" for step in "abcd")
+FLASH = (  # see test_flash
+    "rope_prompt", "rope_prompt_split", "rope_prompt32", "rope_decode", "rope_wide_decode", "rope_chunk",
+    *(f"fp16_phase7{step}" for step in "abcd"),
 )  # fmt: skip
 BARRIERS = [
     (chosen,)
     for chosen in OWN
-    if not (chosen.ablation or chosen.variant_of or chosen.control_of or chosen.id in PROMPTS)
+    if not (chosen.ablation or chosen.variant_of or chosen.control_of or chosen.id in FLASH)
 ]
 
 

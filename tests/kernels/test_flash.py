@@ -89,6 +89,18 @@ def test_values(kernel: str, sizes: Sizes, half_split: bool) -> None:
     assert_right(kernel, problem_of(kernel, **sizes), how={"interleaved": not half_split})
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize(("target", "kilobytes"), [("sm_80", 163), ("sm_89", 99), ("sm_120", 99)])
+@pytest.mark.parametrize("hdim", [64, 128, 256])
+def test_prompts_on_smaller_cards_have_less_in_shared_memory(target: str, kilobytes: int, hdim: int) -> None:
+    problem = problem_of("mma", hdim=hdim, rotary_dim=hdim, seq_k=600, seq_q=20, causal=True, q_offset=580)
+    shape = prompt_plan.shape_of("float16", hdim, 600, "rates", False, target)
+    splits = [prompt_plan.split_shape("float16", hdim, rows, "rates", False, target) for rows in (16, 32, 64)]
+    assert max(each.layout.nbytes for each in (shape, *splits)) <= kilobytes << 10
+    assert_right("mma", problem, target=target)
+    assert_right("mma", problem, target=target, split=True, sms=4)
+
+
 HALF = ("float16", "bfloat16")
 RANGES: dict[str, tuple[tuple[str, ...], int, int, int]] = {  # dtypes, a step of head dims, most dims and queries
     "decode": (tuple(EPS), 8, 512, 8), "chunk": (("float32",), 32, 320, 64), "wide": (("float32",), 8, 6000, 8),

@@ -78,22 +78,6 @@ def test_distributed_tensor_is_refused_with_advice_that_works(mesh: DeviceMesh) 
     assert torch.equal(alibi_attention(*[x.to_local() for x in sharded], slopes=slopes), right)
 
 
-@pytest.mark.parametrize("wanted", ["window", "sliding_window", "sinks", "return_lse", "block_table", "softcap"])
-def test_argument_that_no_kernel_computes_is_refused_by_name(wanted: str) -> None:
-    for op in (rope_attention, attention, alibi_attention):
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{wanted}'"):
-            op(*small("", dtype=torch.float32), **{wanted: 1})
-
-
-def test_values_of_another_width_and_pages_of_keys_are_refused() -> None:
-    q, k, v = small("", dtype=torch.float32)
-    with pytest.raises(ValueError, match=r"v has shape .*; it must have that of k"):
-        attention(q, k, v[..., :4])
-    pages = torch.zeros(10, 16, 2, 8)
-    with pytest.raises(ValueError, match="k has batch 10 and hdim 8; it must have those of q"):
-        attention(q, pages, pages)
-
-
 @pytest.mark.parametrize("packaged", [True, False])
 def test_package_of_aotinductor_for_a_card_is_refused(packaged: bool) -> None:
     with FakeTensorMode(), V.set_graph_handler(SimpleNamespace(aot_mode=packaged)):

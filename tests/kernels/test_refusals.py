@@ -6,14 +6,13 @@ import pytest
 
 from analysis.measure import on_gpu
 from analysis.measure import run as measure
-from analysis.record.files import RESOURCES
+from analysis.record.files import RESOURCES, read_table
 from kernels import Problem, Unsupported, version
 from kernels.checking.check import quick_cases
 from kernels.registry import OWN
 from kernels.runtime.compile import TARGETS, capability, compile_ptx, least_capability, require_target
 from kernels.runtime.probes import EMPTY
 from kernels.version import Launch, SharedLayout, Version
-from tests.rows import read_table
 from tests.sampling import swept
 
 ASYNC = ("attention_async_double_buffer", Problem("attention", 1, 1, seq_q=8, hdim=32))

@@ -1,11 +1,10 @@
 """The ops in a slice of the card, on a driver that is made up: it answers, and refuses launches, by stream."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from made_up_driver import Driver, Stream, in_place
+from made_up_driver import Driver, Stream, card_of
 
 from kernels import rope_attention, warm_up
 from kernels.limits import Share
@@ -22,10 +21,7 @@ class Card(Driver):
         return max(cluster for cluster, _, _ in self.launched)
 
 
-@pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
-    with in_place(Card(), monkeypatch) as made:
-        yield made
+card = card_of(Card)
 
 
 def call(hdim: int = 4096, dtype: torch.dtype = torch.float32, seq_q: int = 64, seq_k: int = 64) -> None:

@@ -2,7 +2,6 @@
 
 import random
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_up_driver import Driver, in_place
+from made_up_driver import Driver, card_of
 
 from kernels import Unsupported, alibi_attention, attention, rope_attention, warm_up
 from kernels.op import warm as classes
@@ -21,10 +20,7 @@ LLAMA = {"heads": 32, "kv_heads": 8, "hdim": 128, "interleaved": False, "causal"
 PROMPTS = (*range(9, 2049, 3), *range(2049, 131_073, 2999))
 
 
-@pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    with in_place(Driver(), monkeypatch) as made:
-        yield made
+card = card_of(Driver)
 
 
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 12), (torch.bfloat16, 4)])

@@ -12,13 +12,13 @@ from analysis.errors import REFUSED
 from analysis.evidence.current import today
 from analysis.measure import counters, run
 from analysis.measure.counters import GROUPS, METRICS, ProfileError, Task, tidy
-from analysis.record import files
+from analysis.record import files, rows
 from analysis.record.files import problem_columns
 from analysis.studies import STUDIES
 from kernels import VERSIONS, Problem
 from tests.measure.stub_card import CARD as STUB
 from tests.measure.stub_card import compilers
-from tests.rows import read_table, write_table
+from tests.rows import replace_rows
 
 HDIMS = (512, 2048, 4096, 8192, 16384)
 SMALL = Problem("attention", 1, 4, seq_q=64, hdim=512)
@@ -91,7 +91,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
 
 
 def recorded(folder: Path) -> pd.DataFrame:
-    return read_table(folder / "test-gpu" / "counters.csv", "counters")
+    return rows(folder / "test-gpu", "counters")
 
 
 def times(folder: Path) -> set[tuple[str, int, float]]:
@@ -126,9 +126,9 @@ def test_profiler_takes_missing_or_stale_versions_alone(ncu: Ncu, tmp_path: Path
     by_metric = recorded(tmp_path).groupby("metric")["value"].unique().map(list)
     assert set(by_metric.index) == set(METRICS)
     assert all(values == [4000.0 if name.endswith(", cold") else 1000.0] for name, values in by_metric.items())
-    rows = recorded(tmp_path).to_dict("records")
-    stale = [{**row, "source_hash": "0" * 16} if row["hdim"] == 512 else row for row in rows]
-    write_table(tmp_path / "test-gpu" / "counters.csv", "counters", stale)
+    known = recorded(tmp_path).to_dict("records")
+    stale = [{**row, "source_hash": "0" * 16} if row["hdim"] == 512 else row for row in known]
+    replace_rows(tmp_path / "test-gpu", "counters", stale)
     ncu.value, ncu.calls = "3", []
     assert command("attention_online,attention_online_fixed") == 0
     assert ncu.calls == [["attention_online", *["attention_online_fixed"] * len(HDIMS)]] * len(GROUPS)
@@ -193,9 +193,7 @@ def test_values_are_read_by_launch_and_metric() -> None:
 
 
 @pytest.mark.parametrize("value", ["nan", "-nan", "inf", "n/a", ""])
-def test_counter_without_a_value_is_no_row(
-    ncu: Ncu, tmp_path: Path, value: str
-) -> None:
+def test_counter_without_a_value_is_no_row(ncu: Ncu, tmp_path: Path, value: str) -> None:
     ncu.value = value
     assert command("attention_online") == 0
     assert set(recorded(tmp_path)["metric"]) == {f"{metric}, cold" for metric in counters.COLD}

@@ -47,9 +47,7 @@ def test_every_line_follows_from_what_the_machine_answers(changes: dict, topic: 
     assert found.state == state and says in found.text
 
 
-def test_own_ending_processes_leave_the_card_and_others_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_own_ending_processes_leave_the_card_and_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ending = [sys.executable, "-c", "import time; print(flush=True); time.sleep(1)"]
     with subprocess.Popen(ending, stdout=subprocess.PIPE) as own:
         assert own.stdout and own.stdout.readline(), "it runs"
@@ -133,9 +131,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("of_terminal", [True, pytest.param(False, marks=pytest.mark.deep)])
-def test_interrupted_command_waits_for_its_part(
-    tmp_path: Path, of_terminal: bool
-) -> None:
+def test_interrupted_command_waits_for_its_part(tmp_path: Path, of_terminal: bool) -> None:
     left, script = tmp_path / "left", tmp_path / "python"
     script.write_text(LEAVING.format(python=sys.executable, left=str(left)))
     script.chmod(0o755)

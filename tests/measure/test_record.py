@@ -17,12 +17,11 @@ from analysis.measure.run import Writer
 from analysis.record import files, rows, runs
 from analysis.record.cards import describe, folder_of
 from analysis.record.columns import SCHEMAS, stored
-from analysis.record.files import DATA, REFERENCE, DataError, known_gpus, read_json
+from analysis.record.files import DATA, REFERENCE, DataError, known_gpus, read_json, read_table, write_table
 from analysis.record.problems import name_of, problem_columns, problem_of, values_of
 from analysis.record.runs import Run
 from kernels import Problem
 from tests.measure.stub_card import CARD, PROBLEM, check_row, filled
-from tests.rows import read_table, write_table
 
 START = "2026-12-31T23:59:59Z"
 OTHER = {**CARD, "uuid": "GPU-ffff0000-0000-0000-0000-000000000000"}

@@ -12,7 +12,6 @@ from analysis.evidence.current import outdated
 from analysis.measure import releases
 from analysis.models.waves import released
 from analysis.record import files
-from tests.rows import read_table
 
 INSTALLED = next(Path(path) / "nvidia" for path in sys.path if path.endswith("site-packages"))
 CONTROLS = {(name, launch.kernel.name): launch for name, _, launch in releases.controls()}
@@ -20,7 +19,7 @@ V7 = "control_rope_v7", "attention"
 
 
 def test_every_release_is_recorded_with_todays_controls() -> None:
-    rows = read_table(files.RELEASES, "releases")
+    rows = files.read_table(files.RELEASES, "releases")
     assert not outdated(rows).any(), "python -m analysis releases DIR... brings them up to date"
     by_nvrtc = rows[rows["compiler"] == "NVRTC"]
     assert {"11.8.89", "12.4.131", "13.0.88", "13.5.37"} <= set(by_nvrtc["release"])

@@ -50,8 +50,21 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MadeUp:
     return card
 
 
-def tables(tmp_path: Path) -> dict[str, Any]:
-    return {name: record.rows(tmp_path / "made-up-card", name) for name in ("runs", "checks", "timings")}
+def tables(folder: Path) -> dict[str, Any]:
+    return {name: record.rows(folder / "made-up-card", name) for name in ("runs", "checks", "timings")}
+
+
+def measured(folder: Path, *studies: Study, processes: int = 1) -> dict[str, Any]:
+    """The tables of the card once the studies are measured."""
+    measure.measure_studies([*studies], processes)
+    return tables(folder)
+
+
+def require_no_more(card: MadeUp, *studies: Study, processes: int) -> None:
+    """That what is measured is not measured again."""
+    before = len(card.did)
+    measure.measure_studies([*studies], processes)
+    assert len(card.did) == before
 
 
 def test_study_is_done_before_the_next_begins(card: MadeUp, tmp_path: Path, capsys: Any) -> None:
@@ -71,9 +84,7 @@ def test_study_is_done_before_the_next_begins(card: MadeUp, tmp_path: Path, caps
     assert list(about["complete"]) == [True, True]
     assert set(about["throttle"]) == {"none"}
     assert "log: 8 ok; 48 timings, of which 0 failed" in capsys.readouterr().out
-    before = len(card.did)
-    measure.measure_studies([LOG, FILLED], processes=2)
-    assert len(card.did) == before, "what is complete is measured again"
+    require_no_more(card, LOG, FILLED, processes=2)
 
 
 def test_process_lasts_over_the_studies_and_times_in_an_order_of_its_own(card: MadeUp) -> None:
@@ -102,8 +113,7 @@ def test_harness_samples_alternate_their_order_against_drift(card: MadeUp, tmp_p
 
 def test_long_call_takes_one_sample_of_the_harness(card: MadeUp, tmp_path: Path) -> None:
     card.us = lambda name: ENOUGH_US / 20 if name == "attention_v8" else 2.0  # 20 calls are a sample
-    measure.measure_studies([LOG], processes=1)
-    rows = tables(tmp_path)["timings"].query("timer == 'launched'")
+    rows = measured(tmp_path, LOG)["timings"].query("timer == 'launched'")
     assert {*zip(rows["version"], rows["n"])} == {
         (name, 1 if name == "attention_v8" else HARNESS_SAMPLES) for name in NAMES
     }
@@ -148,8 +158,7 @@ def test_out_of_memory_row_says_how_much_is_free(card: MadeUp, tmp_path: Path, n
     wrapper = RuntimeError("backend='inductor' raised")
     wrapper.__cause__ = error
     card.does[name, "check"] = wrapper
-    measure.measure_studies([FILLED], processes=1)
-    found = tables(tmp_path)
+    found = measured(tmp_path, FILLED)
     checks = found["checks"][found["checks"]["version"] == name]
     assert set(checks["status"]) == {"error"} and len(checks) == 2 * len(PROBLEMS)
     assert all(why.startswith("out of memory: 0.50 GB are free: ") for why in checks["reason"])
@@ -160,8 +169,7 @@ def test_peer_refused_by_its_library_is_unsupported_and_wrong_is_not_timed(card:
     for name in ("attention_online_fixed", "torch_sdpa"):
         card.does[name, "check"] = RuntimeError("No available kernel.\nAborting")
     card.does["attention_v8", "check"], card.wrong = KeyError("a bug"), "attention_online"
-    measure.measure_studies([LOG], processes=1)
-    found = tables(tmp_path)
+    found = measured(tmp_path, LOG)
     told = {name: {*zip(rows["status"], rows["reason"])} for name, rows in found["checks"].groupby("version")}
     wrong = "declared ok, found wrong: max_abs_err 1e-07, allowed 4e-07, NaN share 0"
     assert told == {
@@ -183,8 +191,7 @@ LOST = {
 @pytest.mark.parametrize("how", LOST)
 def test_pair_that_takes_its_process_along_is_lost_alone(card: MadeUp, tmp_path: Path, how: str) -> None:
     card.does["attention_online_fixed", "check"] = LOST[how]
-    measure.measure_studies([LOG, FILLED], processes=2)
-    found = tables(tmp_path)
+    found = measured(tmp_path, LOG, FILLED, processes=2)
     checks = found["checks"]
     assert len(checks) == 4 * PAIRS and not checks.duplicated(["study", "version", "hdim", "inputs"]).any()
     lost = checks[checks["version"] == "attention_online_fixed"]
@@ -198,8 +205,7 @@ def test_pair_that_takes_its_process_along_is_lost_alone(card: MadeUp, tmp_path:
 @pytest.mark.parametrize("how", LOST)
 def test_timing_that_takes_its_process_along_is_a_row_of_every_process(card: MadeUp, tmp_path: Path, how: str) -> None:
     card.does["attention_v8", "launched"] = LOST[how]
-    measure.measure_studies([LOG], processes=3)
-    timings = tables(tmp_path)["timings"]
+    timings = measured(tmp_path, LOG, processes=3)["timings"]
     assert len(timings) == 3 * 3 * PAIRS and not timings.duplicated(["process", "version", "hdim", "timer"]).any()
     failed = timings[timings["status"] == "error"]
     assert set(failed["version"]) == {"attention_v8"} and set(failed["process"]) == {1, 2, 3}
@@ -209,15 +215,12 @@ def test_timing_that_takes_its_process_along_is_a_row_of_every_process(card: Mad
     assert failed["median_us"].isna().all() and set(failed["reason"]) == {str(LOST[how]).splitlines()[0]}
     tried = [name for _, step, name in card.did if (step, name) == ("launched", "attention_v8")]
     assert len(tried) == len(PROBLEMS)
-    before = len(card.did)
-    measure.measure_studies([LOG], processes=3)
-    assert len(card.did) == before, "what failed recurs"
+    require_no_more(card, LOG, processes=3)
 
 
 def test_copies_that_do_not_fit_cost_the_cold_time_alone(card: MadeUp, tmp_path: Path) -> None:
     card.does["attention_online", "copy"] = OOM
-    measure.measure_studies([LOG], processes=1)
-    rows = tables(tmp_path)["timings"].query("version == 'attention_online'")
+    rows = measured(tmp_path, LOG)["timings"].query("version == 'attention_online'")
     assert dict(rows.groupby("timer")["status"].unique().map(list)) == {
         "device_cold": ["error"], "device_warm": ["ok"], "launched": ["ok"],
     }  # fmt: skip
@@ -257,8 +260,7 @@ def slow(card: MadeUp, name: str, *slow_calls: int) -> None:
 
 def test_process_that_is_off_is_measured_again_and_both_rows_stay(card: MadeUp, tmp_path: Path, capsys: Any) -> None:
     slow(card, "attention_v8", 2 * len(PROBLEMS))  # the first problem of process 3
-    measure.measure_studies([FILLED], processes=4)
-    found = tables(tmp_path)
+    found = measured(tmp_path, FILLED, processes=4)
     again = found["timings"][found["timings"]["repeated"].eq(True)]
     assert len(found["timings"]) == 4 * PAIRS + 1 and list(found["runs"]["repeated"]) == [1]
     [row] = again.to_dict("records")
@@ -266,9 +268,7 @@ def test_process_that_is_off_is_measured_again_and_both_rows_stay(card: MadeUp, 
     assert (row["process"], row["version"]) == (3, "attention_v8") and list(both["median_us"]) == [8.0, 2.0]
     assert "33 timings, of which 0 failed and 1 were repeats" in capsys.readouterr().out
     assert set(standing(found["timings"])["median_us"]) == {2.0}, "the repeat does not replace"
-    before = len(card.did)
-    measure.measure_studies([FILLED], processes=4)
-    assert len(card.did) == before, "a complete run is repeated"
+    require_no_more(card, FILLED, processes=4)
 
 
 def test_outlier_is_repeated_once_and_an_interrupted_repeat_resumed(card: MadeUp, tmp_path: Path) -> None:
@@ -285,8 +285,7 @@ def test_outlier_is_repeated_once_and_an_interrupted_repeat_resumed(card: MadeUp
         measure.measure_studies([FILLED], processes=4)
     assert list(tables(tmp_path)["runs"]["complete"]) == [False]
     card.act = act  # type: ignore[method-assign]
-    measure.measure_studies([FILLED], processes=4)
-    found = tables(tmp_path)
+    found = measured(tmp_path, FILLED, processes=4)
     assert list(found["runs"]["repeated"]) == [2] and list(found["runs"]["complete"]) == [True]
     again = found["timings"][found["timings"]["repeated"].eq(True)]
     assert sorted(again["median_us"]) == [2.0, 8.0] and set(again["process"]) == {1} and again["hdim"].nunique() == 2
@@ -295,8 +294,7 @@ def test_outlier_is_repeated_once_and_an_interrupted_repeat_resumed(card: MadeUp
 def test_times_of_the_host_are_not_repeated_alone(card: MadeUp, tmp_path: Path) -> None:
     drift = itertools.count(1)
     card.us = lambda name: float(next(drift) ** 2)
-    measure.measure_studies([LOG], processes=4)
-    assert list(tables(tmp_path)["runs"]["repeated"]) == [0]
+    assert list(measured(tmp_path, LOG, processes=4)["runs"]["repeated"]) == [0]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ import pytest
 from analysis.evidence.current import current, outdated, today
 from analysis.measure import static
 from analysis.record import files
-from analysis.record.files import problem_columns, problem_of
+from analysis.record.files import problem_columns, problem_of, read_records, read_table, write_table
 from kernels import VERSIONS, Problem
 from kernels.runtime.compile import compile_ptx
-from tests.rows import read_records, read_table, write_table
 from tests.sampling import swept
 
 CALL = "attention_multi_query", Problem("attention", seq_q=3, hdim=1128)

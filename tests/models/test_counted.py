@@ -14,8 +14,7 @@ from analysis.record.files import problem_columns
 from analysis.studies import MAIN, STALL, STALLS
 from analysis.tables.table import missing
 from kernels import Problem
-from tests.evidence.made_up import make
-from tests.rows import append_rows
+from tests.rows import add_rows
 
 SMALL = Problem("attention", 1, 4, seq_q=64, hdim=512)
 
@@ -25,15 +24,14 @@ def put_counters(folder: Path, version: str, problem: Problem, stalls: dict[str,
     row = {"run": "1", "study": "log", "version": version, **problem_columns(problem), "launch": launch}
     row |= {"kernel": "attention", "source_hash": today(version)}
     rows = [{**row, "metric": STALL.format(reason), "value": value} for reason, value in stalls.items()]
-    append_rows(folder / "counters.csv", "counters", rows)
+    add_rows(folder, "counters", rows)
 
 
 NONE = dict.fromkeys(STALLS, 0.0)
 IDLE = {**NONE, "selected": 1.0, "barrier": 6.0, "long_scoreboard": 3.0}
 
 
-def test_warps_time_is_shared_out_among_what_it_waits_for(tmp_path: Path) -> None:
-    folder = make(tmp_path)
+def test_warps_time_is_shared_out_among_what_it_waits_for(folder: Path) -> None:
     put_counters(folder, "attention_online", SMALL, IDLE)
     e = Evidence.load(folder)
     shares = {name: e.stalled("attention_online", *reasons, hdim=512)[512].value for name, reasons in WAITS.items()}
@@ -42,8 +40,7 @@ def test_warps_time_is_shared_out_among_what_it_waits_for(tmp_path: Path) -> Non
     assert sorted(itertools.chain(*WAITS.values())) == sorted(STALLS)  # each reason counts once, in one group
 
 
-def test_stalls_are_of_the_last_launch_and_the_published_rotation(tmp_path: Path) -> None:
-    folder = make(tmp_path)
+def test_stalls_are_of_the_last_launch_and_the_published_rotation(folder: Path) -> None:
     for rotary_dim in (512, 128):
         for launch in range(3):
             problem = Problem("rope", 1, 4, seq_q=64, hdim=512, rotary_dim=rotary_dim)
@@ -53,15 +50,13 @@ def test_stalls_are_of_the_last_launch_and_the_published_rotation(tmp_path: Path
     assert waits[512].value == 0.5 and not waits[2048]
 
 
-def test_counters_of_other_head_dims_than_those_shown_are_no_answer(tmp_path: Path) -> None:
-    folder = make(tmp_path)
+def test_counters_of_other_head_dims_than_those_shown_are_no_answer(folder: Path) -> None:
     put_counters(folder, "attention_online", SMALL, IDLE)
     e = Evidence.load(folder)
     assert figures.warp_waits(e) == missing(command="make counters")
 
 
-def test_stall_reasons_are_shown_for_every_version_read(tmp_path: Path) -> None:
-    folder = make(tmp_path)
+def test_stall_reasons_are_shown_for_every_version_read(folder: Path) -> None:
     put_counters(folder, "rope_v7", MAIN, IDLE)
     put_counters(folder, "rope_separate", MAIN, IDLE)
     whole = figures.warp_waits(Evidence.load(folder))

@@ -9,21 +9,15 @@ from analysis.evidence import Evidence
 from analysis.evidence.current import outdated
 from analysis.models import rivals
 from analysis.models.rivals import V8
-from analysis.record import files
+from analysis.record import files, rows
 from analysis.record.files import problem_columns
 from analysis.studies import MAIN, ONE_GRAPH, STUDIES
 from kernels import VERSIONS, Problem
 from kernels.version import PROBLEM_COLUMNS
-from tests.evidence.made_up import GPU, make, record
-from tests.rows import read_table
+from tests.evidence.made_up import GPU, record
 
 REFERENCE, DECODE = Evidence.load(files.REFERENCE), "rope_decode"
 COMPILED, GRAPH, TRITON = "torch_rope_compiled_sdpa", "torch_rope_sdpa_one_graph", "triton_rope_sliced"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return make(tmp_path)
 
 
 def test_floor_is_a_launch_and_the_larger_of_bytes_and_operations() -> None:
@@ -64,8 +58,8 @@ def test_op_is_set_beside_the_fastest_peer_of_the_study_that_timed_its_kernels(f
 def test_fastest_peer_agrees_with_the_recorded_rows() -> None:
     """Taken from the tables of the reference once more, by hand: no process gave less or more than it says."""
     folder = files.gpu_folder(files.REFERENCE)
-    runs = read_table(folder / "runs.csv", "runs").query("complete == 1")
-    timings = read_table(folder / "timings.csv", "timings").query("timer == 'device_warm' and status == 'ok'")
+    runs = rows(folder, "runs").query("complete == 1")
+    timings = rows(folder, "timings").query("timer == 'device_warm' and status == 'ok'")
     timings = timings[timings["study"].isin(rivals.MEASURED_IN) & timings["run"].isin(runs["run"]) & ~outdated(timings)]
     by_problem = dict(iter(timings.groupby(list(PROBLEM_COLUMNS))))
     for problem, rival in rivals.beside_op(REFERENCE).items():
