@@ -14,6 +14,7 @@ import numpy as np
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.flash.choose import TABLE
 from kernels.flash.decode.plan import MOST_QUERIES
+from kernels.limits import capability
 from kernels.op.warm import Call
 
 from ..evidence import Estimate, Estimates, Evidence, Undecided, computed, measured
@@ -77,7 +78,8 @@ def cards() -> Table:
         names = ", ".join(card.name.removesuffix(", the authors'") for card in group)
         known = "timed" if target in timed else "compiled; emulated; not timed"
         cells = (_runs(problem, target) for _, problem in HERE)
-        rows.append((lines(names, small(capability_of(target))), *cells, known))
+        version = ".".join(map(str, capability(target)))
+        rows.append((lines(names, small(f"compute capability {version}")), *cells, known))
     header = ("GPU", *(words for words, _ in HERE), "known")
     caption = (
         "Kernels that rope_attention runs. Compiled: registers and shared memory are on each version's page. Emulated: "
@@ -86,12 +88,6 @@ def cards() -> Table:
     )
     source = computed("the table by which the op chooses, asked for each card")
     return Table(header, rows, caption=caption, id="cards", source=source, title="Your card: RTX 4090, A100 and others")
-
-
-def capability_of(target: str) -> str:
-    """A target as NVIDIA writes it: `"sm_89"` to `"compute capability 8.9"`."""
-    digits = target.removeprefix("sm_")
-    return f"compute capability {digits[:-1]}.{digits[-1]}"
 
 
 def _runs(problem: Problem, target: str) -> str:
@@ -153,9 +149,13 @@ def _named(version: str, usual: str, title: str) -> str:
 def fusing(e: Evidence) -> Table | str:
     """Full fusion beside the same attention with K rotated in front of it."""
     few, header = f"{MOST_QUERIES + 1} to {fuse.FEW_QUERIES}", ("queries, float32", "fuse?", *COUNTS)
-    asked = ((few, "yes", fuse.own_keys), (f"{few}, heads share K", "yes", fuse.shared_keys),
-             (f"more than {fuse.FEW_QUERIES}", "mostly no", fuse.many_queries))  # fmt: skip
-    rows = _counted({(what, so): functools.partial(fuse.outcomes, e, of) for what, so, of in asked})
+    rows = _counted({
+        (few, "yes"): lambda: fuse.outcomes(e, lambda p: fuse.few_queries(p) and p.kv_heads == p.heads),
+        (f"{few}, heads share K", "yes"): lambda: fuse.outcomes(
+            e, lambda p: fuse.few_queries(p) and p.kv_heads < p.heads
+        ),
+        (f"more than {fuse.FEW_QUERIES}", "mostly no"): lambda: fuse.outcomes(e, fuse.many_queries),
+    })
     caption = (
         f"{e.card}: how many shapes full fusion wins, ties or loses beside the faster of a hybrid and separate kernels "
         "with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are counted per head; calls "
