@@ -13,9 +13,8 @@ from kernels.version import TABLES
 from .errors import DataError
 from .record.files import DATA, problem_of, read_records
 from .record.problems import values_of
-from .record.timers import timer_of
+from .record.timers import TIMERS, timer_of
 
-TIMERS = ("device_warm", "device_cold", "launched")
 SOURCE_TIMER = "launched"  # times what the documents' own harness times
 Pair = tuple[str, Problem]  # a version, by its name, and a problem
 

@@ -31,8 +31,8 @@ from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
 from .execute import BuildError, execute, side_by_side
 from .notebook import FIGURE, load, paragraph
+from .numbers import NOTEBOOKS
 
-NOTEBOOKS = ROOT / "analysis" / "notebooks"
 README = ROOT / "README.md"
 FOUND = ("front-loads", "front-checks", "front-wave", "front-v8")  # the findings that it shows
 MARKS = ("<!-- found -->", "<!-- /found -->")  # in it: between them stands what is made from data

@@ -3,13 +3,12 @@
 import base64
 import hashlib
 import io
-import os
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from ..figures.style import Plot, styled
-from ..record.files import BUILD, DATA
+from ..record.files import BUILD, DATA, replace_file
 from . import citing
 from .edition import LICENSE, LICENSE_URL, edition
 
@@ -42,21 +41,13 @@ def metadata(plot: Plot, format: str) -> dict[str, Any]:
 
 def save(plot: Plot, where: Path) -> None:
     """Write `where`/<id>.svg, .png and .csv, byte for byte the same for the same data."""
-    where.mkdir(parents=True, exist_ok=True)
     for format in FORMATS:
         content = io.BytesIO()
         with styled():
             plot.figure.savefig(content, format=format, metadata=metadata(plot, format), dpi=200)
-        _write(where / f"{plot.id}.{format}", content.getvalue())
+        replace_file(where / f"{plot.id}.{format}", content.getvalue())  # two notebooks may save it at the same time
     table = plot.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    _write(where / f"{plot.id}.csv", table.encode())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """In one step: two notebooks may save the same figure at the same time."""
-    temporary = path.with_suffix(f"{path.suffix}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    replace_file(where / f"{plot.id}.csv", table.encode())
 
 
 def to_html(plot: Plot, where: Path) -> str:

@@ -108,7 +108,7 @@ def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
         under = {name: found for name, found in under.items() if name == DEVICE or _found(found) not in same}
         under = {name: found for name, found in under.items() if name not in THEIRS or _sliced(found)}
         rows += [row for found in under.values() for row in found]
-        words = {name: under[name][0]["given"] for name in rule.deciding(under, of_times)}
+        words = {name: found[0]["given"] for name, found in under.items() if name in THEIRS or not of_times}
         given.append(rule.across(words, [name for name in words if _may_be_reproduced(under[name])]))
     head = {"claim_id": claim.id, "kind": claim.kind, "verdict": rule.together(given)}
     return [{**head, **row} for row in rows]

@@ -1,7 +1,7 @@
 """Measures of several claims, questions and chapters that `Evidence` alone does not have."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,13 +36,11 @@ def fp32_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
 
 
 @functools.cache
-def _forgotten(hdim: int, inputs: str) -> float:
-    rope = partial_rope(1, 4, 64, hdim)
-    plain = Problem("attention", 1, 4, seq_q=64, hdim=hdim)
-    given = {name: torch.from_numpy(array).double() for name, array in make_inputs(rope, inputs).items()}
-    return float((attention(rope, **given) - attention(plain, **given)).abs().max())
-
-
-def forgotten_rope(hdims: Iterable[int], inputs: str) -> Estimates:
+def forgotten_rope(hdims: tuple[int, ...], inputs: str) -> Estimates:
     """How far V7's result would move if it rotated nothing: the largest difference, on inputs of that kind."""
-    return Estimates({hdim: Estimate.exact(_forgotten(hdim, inputs)) for hdim in hdims})
+    moved = {}
+    for hdim in hdims:
+        rope, plain = partial_rope(1, 4, 64, hdim), Problem("attention", 1, 4, seq_q=64, hdim=hdim)
+        given = {name: torch.from_numpy(array).double() for name, array in make_inputs(rope, inputs).items()}
+        moved[hdim] = Estimate.exact(float((attention(rope, **given) - attention(plain, **given)).abs().max()))
+    return Estimates(moved)

@@ -24,7 +24,7 @@ from dataclasses import replace
 from ..evidence import TIE, Estimate
 from ..evidence.compare import between
 from ..evidence.known import UNDECIDED
-from ..studies import MATCHED, THEIR_CLOCK, THEIR_SMS
+from ..studies import MATCHED
 
 AGREE = 1.10  # within this factor of a published ratio it is reproduced
 
@@ -175,11 +175,6 @@ def across(given: Mapping[str, str], unsure: Collection[str] = ()) -> str:
     if weaker := _weaker(decided.values()):
         return weaker
     return ON_LOAD if MATCHED in decided else ON_TIMER
-
-
-def deciding(conditions: Collection[str], of_times: bool) -> list[str]:
-    """Of the conditions that measured a headline, those that decide: of times, those on their SMs."""
-    return [name for name in conditions if not of_times or name in (THEIR_CLOCK, THEIR_SMS)]
 
 
 def _weaker(words: Iterable[str]) -> str:

@@ -11,7 +11,6 @@ from kernels.flash.cluster import CLUSTERS_SINCE
 from kernels.limits import EMULATED_TARGET, capability
 
 from ..evidence import Evidence, computed, measured
-from ..findings.fuse import own_prompts
 from ..findings.v8 import RUNGS
 from ..models.rivals import HYBRID, SEPARATE, V8
 from ..studies import MAIN
@@ -114,10 +113,11 @@ def v8_ladder(e: Evidence) -> Plot | str:
 
 def v8_tokens(e: Evidence) -> Plot | str:
     """V8's speedup over the hybrid and over separate kernels with its attention, by the tokens of a prompt."""
+    prompts = [p for p in e.study("map").problems("rope") if p.seq_q == p.seq_k and p.kv_heads == p.heads]
     rows = [
         (problem.seq_q, str(problem), over, gain.value, gain.low, gain.high)
         for over in (HYBRID, SEPARATE)
-        for problem, gain in e.speedup(V8, over, "map", problem=own_prompts(e)).known.items()
+        for problem, gain in e.speedup(V8, over, "map", problem=prompts).known.items()
     ]
     if not rows:
         return missing("map")

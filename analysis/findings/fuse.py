@@ -61,19 +61,6 @@ def few_queries(problem: Problem) -> bool:
     return MOST_QUERIES < problem.seq_q <= FEW_QUERIES
 
 
-def own_keys(problem: Problem) -> bool:
-    return few_queries(problem) and problem.kv_heads == problem.heads
-
-
-def own_prompts(e: Evidence) -> list[Problem]:
-    """The problems of the map with as many queries as keys, and keys for each head."""
-    return [p for p in e.study("map").problems("rope") if p.seq_q == p.seq_k and p.kv_heads == p.heads]
-
-
-def shared_keys(problem: Problem) -> bool:
-    return few_queries(problem) and problem.kv_heads < problem.heads
-
-
 def many_queries(problem: Problem) -> bool:
     return problem.seq_q > FEW_QUERIES
 

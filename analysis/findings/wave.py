@@ -13,10 +13,10 @@ PLAIN = "attention_online_fixed"
 ALONE = f"device_warm@{SLICE}"
 
 
-def by_heads(e: Evidence, hdim: int = HDIM) -> Estimates:
-    """V7 over separate kernels on their SMs, the GPU alone, by the number of heads."""
-    problems = [each for each in e.study("slices_heads").problems("rope") if each.hdim == hdim]
-    found = e.speedup(V7, SEPARATE, "slices_heads", ALONE, problem=problems)
+def by_heads(e: Evidence, hdim: int = HDIM, study: str = "slices_heads") -> Estimates:
+    """V7 over separate kernels, the GPU alone, by the number of heads: on their SMs, or in another study."""
+    problems = [each for each in e.study(study).problems("rope") if each.hdim == hdim]
+    found = e.speedup(V7, SEPARATE, study, "device_warm", problem=problems)
     return Estimates({problem.heads: each for problem, each in sorted(found.items(), key=lambda at: at[0].heads)}, "×")
 
 

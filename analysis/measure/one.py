@@ -12,12 +12,11 @@ from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import case_of, emulated
 from kernels.limits import EMULATED_TARGET, Share
 from kernels.runtime.compile import blocks_per_sm, resources
-from kernels.runtime.gpu import Program, device_target, multiprocessors
+from kernels.runtime.gpu import device_target, multiprocessors
 
 from ..errors import DataError
 from ..models.advice import add_sizes
-from .on_gpu import check
-from .timing import measure
+from .on_gpu import CARD, check
 
 KIND = "sharp"
 
@@ -32,10 +31,8 @@ def on_card(version: Version, problem: Problem) -> Iterator[str]:
         yield f"{row['status']}: {row['reason']}"
         return
     yield error_of(row["status"], row["max_abs_err"], row["allowed_abs_err"])
-    q, k, v = (torch.randn(size, device="cuda").to(getattr(torch, problem.dtype))
-               for size in (problem.q_shape, problem.kv_shape, problem.kv_shape))  # fmt: skip
-    program = Program(version(problem, device_target()), {"q": q, "k": k, "v": v})
-    median = statistics.median(measure(program, "device_warm", version.iterations))
+    program = CARD.program(CARD.plan((version.id, problem)))
+    median = statistics.median(CARD.measure(program, "device_warm", version.iterations))
     yield f"{median:.1f} us, the GPU alone, warm"
 
 

@@ -14,8 +14,7 @@ from ..evidence.load import everywhere
 from ..record.files import COUNTS, DataError
 from ..studies import STUDIES
 
-SEPARATE = {"sinusoidal": "sinusoidal_separate_float4", "rope": "rope_separate"}
-SCALAR = "sinusoidal_separate_scalar"
+SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
 EMBEDS = {"rope": ("rotation",), "sinusoidal": ("sin", "cos", "sincos")}  # events that embed two dims, or one
 WORK = {  # what is compared of calls, by the counters that make it up
     "global": ("global.read.sectors", "global.write.sectors"),
@@ -90,7 +89,7 @@ def _embedded(name: str, plan: Plan, place: int) -> float | None:
         return events / (problem.rotary_dim / 2)
     if events or "sin" not in launch.args:
         return None if launch.shape and not events else events / problem.hdim  # V8's cores mark rotations alone
-    alike = SCALAR if version(name).scalar_loads else SEPARATE["sinusoidal"]
+    alike = SCALAR if version(name).scalar_loads else FLOAT4
     plain = _counts(alike, problem).get(2, {}) if "v" in launch.args else {"inst.fp32": 0}
     return (counts["inst.fp32"] - plain["inst.fp32"]) / problem.hdim if plain else None
 

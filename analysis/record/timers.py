@@ -12,12 +12,12 @@ import functools
 import re
 from typing import NamedTuple
 
-BASES = ("device_warm", "device_cold", "launched")
-NAME = re.compile(rf"({'|'.join(BASES)})(?:@(\d+)(?:/(\d+|sm_\d+))?)?")
+TIMERS = ("device_warm", "device_cold", "launched")
+NAME = re.compile(rf"({'|'.join(TIMERS)})(?:@(\d+)(?:/(\d+|sm_\d+))?)?")
 
 
 class Timer(NamedTuple):
-    """`base` is one of `BASES`; `sms` of a slice, 0 for the whole card; `cap`: most blocks on an SM, or a target."""
+    """`base` is one of `TIMERS`; `sms` of a slice, 0 for the whole card; `cap`: most blocks on an SM, or a target."""
 
     base: str
     sms: int = 0
@@ -34,5 +34,5 @@ def timer_of(name: str) -> Timer:
     """The timer of that name."""
     found = NAME.fullmatch(name)
     if not found:
-        raise ValueError(f"no timer is called {name!r}; allowed: {', '.join(BASES)}, each also as in device_warm@48/6")
+        raise ValueError(f"no timer is called {name!r}; allowed: {', '.join(TIMERS)}, each also as in device_warm@48/6")
     return Timer(found[1], int(found[2] or 0), found[3] or "")

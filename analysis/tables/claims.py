@@ -31,13 +31,12 @@ def _found(word: str, count: int) -> str:
 
 def in_prose(e: Evidence) -> Table:
     """The same by the words that the chapters use."""
-    words = {word: [verdict for verdict in VERDICTS if IN_PROSE[verdict] == word] for word in IN_PROSE.values()}
-    counts = {word: [sum(found[each] for each in mine) for found in _given(e)] for word, mine in words.items()}
-    rows = [
-        (mark(word, VERDICT_STYLE[words[word][0]]), _found(word, found[0]), str(found[1]))
-        for word, found in counts.items()
-        if found[0]
-    ]
+    rows = []
+    for word in dict.fromkeys(IN_PROSE.values()):
+        mine = [verdict for verdict in VERDICTS if IN_PROSE[verdict] == word]
+        all, own = (sum(map(found.__getitem__, mine)) for found in _given(e))
+        if all:
+            rows.append((mark(word, VERDICT_STYLE[mine[0]]), _found(word, all), str(own)))
     header = ("verdict", "claims", "the write-up's")
     return Table(header, rows, header[1:], source=DECIDED, title="Claims by verdict")
 

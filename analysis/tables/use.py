@@ -1,22 +1,22 @@
 """How to use the kernel: whether fusing pays, how fast the op is beside others, and what a call costs."""
 
-import functools
 import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kernels import VERSIONS, Problem, Unsupported
 from kernels.flash.choose import TABLE
 from kernels.flash.decode.plan import MOST_QUERIES
+from kernels.limits import capability
 from kernels.op.warm import Call
 
-from ..evidence import Estimate, Estimates, Evidence, Undecided, computed, measured
+from ..evidence import Estimates, Evidence, Undecided, computed, measured
 from ..findings import fuse
 from ..findings.decode import RAW, STUDY
 from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others
@@ -77,7 +77,8 @@ def cards() -> Table:
         names = ", ".join(card.name.removesuffix(", the authors'") for card in group)
         known = "timed" if target in timed else "compiled; emulated; not timed"
         cells = (_runs(problem, target) for _, problem in HERE)
-        rows.append((lines(names, small(capability_of(target))), *cells, known))
+        version = ".".join(map(str, capability(target)))
+        rows.append((lines(names, small(f"compute capability {version}")), *cells, known))
     header = ("GPU", *(words for words, _ in HERE), "known")
     caption = (
         "Kernels that rope_attention runs. Compiled: registers and shared memory are on each version's page. Emulated: "
@@ -86,12 +87,6 @@ def cards() -> Table:
     )
     source = computed("the table by which the op chooses, asked for each card")
     return Table(header, rows, caption=caption, id="cards", source=source, title="Your card: RTX 4090, A100 and others")
-
-
-def capability_of(target: str) -> str:
-    """A target as NVIDIA writes it: `"sm_89"` to `"compute capability 8.9"`."""
-    digits = target.removeprefix("sm_")
-    return f"compute capability {digits[:-1]}.{digits[-1]}"
 
 
 def _runs(problem: Problem, target: str) -> str:
@@ -153,9 +148,13 @@ def _named(version: str, usual: str, title: str) -> str:
 def fusing(e: Evidence) -> Table | str:
     """Full fusion beside the same attention with K rotated in front of it."""
     few, header = f"{MOST_QUERIES + 1} to {fuse.FEW_QUERIES}", ("queries, float32", "fuse?", *COUNTS)
-    asked = ((few, "yes", fuse.own_keys), (f"{few}, heads share K", "yes", fuse.shared_keys),
-             (f"more than {fuse.FEW_QUERIES}", "mostly no", fuse.many_queries))  # fmt: skip
-    rows = _counted({(what, so): functools.partial(fuse.outcomes, e, of) for what, so, of in asked})
+    rows = _counted({
+        (few, "yes"): lambda: fuse.outcomes(e, lambda p: fuse.few_queries(p) and p.kv_heads == p.heads),
+        (f"{few}, heads share K", "yes"): lambda: fuse.outcomes(
+            e, lambda p: fuse.few_queries(p) and p.kv_heads < p.heads
+        ),
+        (f"more than {fuse.FEW_QUERIES}", "mostly no"): lambda: fuse.outcomes(e, fuse.many_queries),
+    })
     caption = (
         f"{e.card}: at how many shapes full fusion is faster than, level with or slower than the better of a hybrid "
         "and separate kernels with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are "
@@ -188,73 +187,61 @@ def calls(e: Evidence) -> Table | str:
     return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source, title="Does our call win?")
 
 
-class BesideFlash3(NamedTuple):
-    """A call in bfloat16: its kernel and time, and how many times as fast as FlashAttention 3 it is, RoPE on both sides
-    and on neither.
+FLASH3_STUDIES = {"few": "few queries that meet many keys", "long": "prompts of 1,024 tokens and more"}
+
+
+def _card_with_flash3(e: Evidence) -> Evidence | None:
+    """The record of the card, or of the first other one that was timed beside FlashAttention 3."""
+    return next((each for each in (e, *map(Evidence.load, known_gpus())) if each.study("long")), None)
+
+
+def over_flash3(e: Evidence, study: str) -> tuple[Estimates, Estimates]:
+    """How many times as fast as FlashAttention 3 the op is at the problems of a study: RoPE on both sides, on neither.
     """
-
-    problem: Problem
-    kernel: str
-    us: Estimate
-    rope: Estimate
-    alone: Estimate
-
-
-@functools.lru_cache(maxsize=4)
-def _flash3(e: Evidence) -> tuple[Evidence, dict[str, list[BesideFlash3]]] | None:
-    """The record of the card, or of the first other one with such rows, and its calls of both studies."""
-    timed = next((each for each in (e, *map(Evidence.load, known_gpus())) if each.study("long")), None)
-    if timed is None:
-        return None
-    found: dict[str, list[BesideFlash3]] = {"few": [], "long": []}
-    for study, calls in found.items():
-        for problem in timed.study(study).problems("rope"):
-            ours, bare = served(timed, problem), unrotated(problem)
-            us = timed.time(ours, study, problem=problem)[problem]
-            over = timed.speedup(ours, FLASH3[0], study, problem=problem)[problem]
-            alone = timed.speedup(ours.replace("rope_", "attention_"), FLASH3[1], study, problem=bare)[bare]
-            calls.append(BesideFlash3(problem, ours, us, over, alone))
-    return timed, found
+    rope, alone = {}, {}
+    for problem in e.study(study).problems("rope"):
+        ours, bare = served(e, problem), unrotated(problem)
+        rope[problem] = e.speedup(ours, FLASH3[0], study, problem=problem)[problem]
+        alone[problem] = e.speedup(ours.replace("rope_", "attention_"), FLASH3[1], study, problem=bare)[bare]
+    return Estimates(rope, "×"), Estimates(alone, "×")
 
 
 def flash3_counts(e: Evidence) -> Table | str:
     """How often the op wins beside FlashAttention 3."""
-    if (of := _flash3(e)) is None:
+    if (timed := _card_with_flash3(e)) is None:
         return missing("few,long")
-    timed, found = of
-    words = {"few": "few queries that meet many keys", "long": "prompts of 1,024 tokens and more"}
-    rows = []
-    for study, calls in found.items():
-        for what, gains in (("with RoPE", [call.rope for call in calls]), ("alone", [call.alone for call in calls])):
-            counted = beside(Estimates({call.problem: gain for call, gain in zip(calls, gains)}, "×"))
-            least = min(gain.value for gain in gains if gain)
-            rows.append((words[study], what, *map(str, counted), number(least, digits=2) + "×"))
+    rows = [
+        (words, what, *map(str, beside(gains)), f"{gains.slowest:.2}")
+        for study, words in FLASH3_STUDIES.items()
+        for what, gains in zip(("with RoPE", "alone"), over_flash3(timed, study))
+    ]
     header = ("bfloat16", "attention", *COUNTS, "least speedup")
     caption = (
         f"{timed.card}. With RoPE: rope_attention beside compiled RoPE and FlashAttention 3. Alone: attention beside "
         "FlashAttention 3, on tensors that are rotated already."
     )
-    source, title = measured(timed, "few", "long"), "Beside FlashAttention 3"
+    source, title = measured(timed, *FLASH3_STUDIES), "Beside FlashAttention 3"
     return Table(header, rows, header[2:], caption, source=source, title=title)
 
 
 def beside_flash3(e: Evidence) -> Table | str:
     """Each call of `flash3_counts`."""
-    if (of := _flash3(e)) is None:
+    if (timed := _card_with_flash3(e)) is None:
         return missing("few,long")
-    timed, found = of
-    rows = [
-        (label(call.problem), lines(number(call.us.value, digits=1), small(call.kernel)), ratio(call.rope),
-         ratio(call.alone))
-        for calls in found.values() for call in calls
-    ]  # fmt: skip
+    rows = []
+    for study in FLASH3_STUDIES:
+        rope, alone = over_flash3(timed, study)
+        for problem in rope:
+            ours = served(timed, problem)
+            us = lines(number(timed.time(ours, study, problem=problem)[problem].value, digits=1), small(ours))
+            rows.append((label(problem), us, ratio(rope[problem]), ratio(alone[problem])))
     title = "Beside FlashAttention 3, call by call"
     header = ("problem", "rope_attention, µs", "over RoPE and FlashAttention 3", "attention over FlashAttention 3")
     caption = (
         f"{timed.card}, bfloat16, the GPU alone, warm. Above 1 ours is faster. RoPE in front of FlashAttention 3 "
         "rotates all keys at each call. The last column is of tensors that are rotated already, as in a server's cache."
     )
-    return Table(header, rows, header[1:], caption, source=measured(timed, "few", "long"), title=title)
+    return Table(header, rows, header[1:], caption, source=measured(timed, *FLASH3_STUDIES), title=title)
 
 
 def families() -> Table:

@@ -6,6 +6,7 @@ from html import escape
 
 from ..evidence import Evidence, computed, measured, published_on
 from ..findings import printed
+from ..findings.wave import by_heads
 from ..models.waves import CARDS, LOG_BLOCKS, SEPARATE, V7, Card, ahead, compiled
 from ..record.text import NOTHING, factor
 from ..studies import (
@@ -45,15 +46,13 @@ def slider(e: Evidence) -> str:
     ratios by SMs and heads; nothing is seen without the script.
     """
     registers = [compiled(e, name, "registers", AUTHORS_TARGET) for name in (V7, SEPARATE)]
-    found: dict[str, float] = {}
-    slices = e.speedup(V7, SEPARATE, "slices_heads", f"device_warm@{SLICE}", problem=[
-        each for each in e.study("slices_heads").problems("rope") if each.hdim == MAIN.hdim
-    ])  # fmt: skip
-    whole = e.speedup(V7, SEPARATE, "waves", "device_warm", problem=[
-        each for each in e.study("waves").problems("rope") if each.hdim == MAIN.hdim
-    ])  # fmt: skip
-    for sms, gains in ((SLICE, slices), (int(e.gpu["sms"]), whole)):
-        found |= {f"{sms} {problem.heads}": round(gain.value, 2) for problem, gain in gains.items() if gain}
+    by_sms = {SLICE: by_heads(e), int(e.gpu["sms"]): by_heads(e, study="waves")}
+    found = {
+        f"{sms} {heads}": round(gain.value, 2)
+        for sms, gains in by_sms.items()
+        for heads, gain in gains.items()
+        if gain
+    }
     begins = {"sms": AUTHORS_SMS, "heads": MAIN.heads, "registers": registers, "measured": found}
     return f"<div class='waves' data-begins='{escape(json.dumps(begins), quote=True)}'></div>"
 
