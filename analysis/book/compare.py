@@ -48,14 +48,14 @@ def pairs() -> list[tuple[str, str]]:
 
 
 def speedups(cards: Sequence[Evidence]) -> pd.DataFrame:
-    """A row for each pair, load, head dim and card that was timed, on the GPU alone."""
+    """A row for each pair, load, head dim and card that was timed with today's code, on the GPU alone."""
     rows = [
         (version, baseline, load, hdim, e.slug, gain.value, gain.low, gain.high, SIDES[gain.side])
         for version, baseline in pairs()
         for load, study in LOADS.items()
         for e in cards
         for hdim, gain in e.speedup(version, baseline, study, "device_warm").items()
-        if gain
+        if gain and not gain.about.stale
     ]
     return pd.DataFrame(rows, columns=["version", "baseline", "load", "hdim", "card", "speedup", "low", "high", "side"])
 

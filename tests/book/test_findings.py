@@ -161,10 +161,10 @@ def test_reference_needs_the_intervals_and_keeps_its_sentence(e: Evidence, monke
 
 def test_another_card_s_page_has_the_same_sentence_and_a_badge() -> None:
     here, there = (Evidence.load(DATA / "measured" / slug) for slug in (REFERENCE, "nvidia-h200"))
-    ids = ("wave-test", "wave-blocks")
+    ids = ("wave-test", "decode-flashinfer")
     own, other = (paragraph(each, *ids) for each in (here, there))
     assert "span" not in own
-    for each, word in zip(ids, (HOLDS, NOT_MEASURED)):
+    for each, word in zip(ids, (HOLDS, DIFFERS)):
         assert f"{findings.load()[each].home.text} {badge(word)}" in other
     with pytest.raises(DataError, match="there is no finding 'nobody'"):
         paragraph(here, "nobody")
