@@ -131,8 +131,8 @@ def choice(e: Evidence) -> Says:
 
 
 @finding("fuse-marks", """In the shaded cells the marks are of V8, but a call with up to {most} queries runs
-`rope_decode` or `rope_wide_decode`. V8 loses at {lost} of those shapes, all with one query. That says nothing about the
-two.""")
+`rope_decode` or `rope_wide_decode`. At {lost} of those shapes, all with one query, V8 is
+slower than rotating first. The op does not run it there.""")
 def marks(e: Evidence) -> Says:
     alike = compared(e, decodes)
     lost = [problem for problem, fastest in alike if FULL not in fastest]
@@ -162,7 +162,8 @@ def decode(e: Evidence) -> Says:
 
 @finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* `rope_prompt` takes
 {us:.0}. Of the others timed on this card, RoPE compiled by PyTorch in front of cuDNN is the fastest, and needs
-{other:.1} as long. [FlashAttention 3](#beside-flash3) is faster than that.""")
+{other:.1} as long. [FlashAttention 3](#beside-flash3), timed on an H200 only, is
+faster than cuDNN.""")
 def prompt(e: Evidence) -> Says:
     rival, over = fastest_other(e, LAYER, "half_prompts", ours=PROMPT)
     us = e.time(PROMPT, "half_prompts", problem=LAYER)

@@ -9,7 +9,7 @@ SEPARATE, V7 = "rope_separate", "rope_v7"
 
 @finding("setup-wait", """On the whole card, by the GPU alone, V7 is slower at every head dim. By the authors' clock it
 is {v7:.1} as fast at head dim 128, as it saves a launch and a wait. At 512 it still wins. From 2048 on
-the launch and the wait that it saves are less than what it loses on the GPU.""")
+it loses more time on the GPU than it saves by a launch and a wait.""")
 def wait(e: Evidence) -> Says:
     device, timed = (e.speedup(V7, over=SEPARATE, timer=timer) for timer in ("device_warm", "launched"))
     return numbers(v7=times(timed.at(128))), checks(

@@ -65,8 +65,8 @@ def tiles(e: Evidence) -> Says:
     return numbers(us=us, **given), checks(faster(gain), count < MAIN.seq_q)
 
 
-@finding("v8-dims", """As in the write-up's V7, {dims} of the {hdim:,} dims are rotated. When all of them are, the
-last step takes {whole:.1}.""")
+@finding("v8-dims", """As in the write-up's V7, {dims} of the {hdim:,} dims are rotated. With all of them rotated, V8,
+the last step, takes {whole:.1}.""")
 def dims(e: Evidence) -> Says:
     us, whole = e.time(V8, "peers", problem=MAIN), e.time(V8, "embeddings", problem=ROTATED)
     return numbers(dims=MAIN.rotary_dim, hdim=MAIN.hdim, whole=whole), checks(whole[ROTATED] > us[MAIN])
