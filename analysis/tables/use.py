@@ -178,8 +178,8 @@ def calls(e: Evidence) -> Table | str:
     caption = (
         f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of PyTorch, "
         "compiled or not, kernels in Triton and, in half precision, FlashInfer and, on an H200, FlashAttention 3. "
-        f"Counted are all shapes at which at least one of these was timed. Decode: raw keys, up to {MOST_QUERIES} queries. "
-        "Where rope_prompt_persistent was not timed, rope_prompt stands for it."
+        f"Counted are all shapes at which at least one of these was timed. Decode: raw keys, up to {MOST_QUERIES} "
+        "queries. Where rope_prompt_persistent was not timed, rope_prompt stands for it."
     )
     if not rows:
         return missing("peers")
