@@ -75,8 +75,8 @@ def verdicts(e: Evidence) -> Says:
 
 
 @finding("front-you", """**[For you?](practice.html)** Fuse if your cache holds raw (unrotated) keys. In float32 also
-fuse with up to {few} queries a head: of {all} shapes with {least} queries or more fusing lost at {lost}. With more than
-{few} it mostly gains nothing. On an {card} we timed no fully fused kernel for prompts in half precision.""")
+fuse with {least} to {few} queries a head. Of {all} such shapes fusing lost at {lost}. With more queries it mostly gains
+nothing. On an {card} we timed no fully fused kernel for prompts in half precision.""")
 def you(e: Evidence) -> Says:
     return rule(e)
 

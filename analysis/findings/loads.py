@@ -27,7 +27,7 @@ def own(version: str, over: str) -> Estimates:
 
 @finding("loads-own", """By the authors' own times, separate kernels with float4 loads are {loads:.1} as fast as those
 with scalar loads, with nothing fused in either. V5, which also loads float4, takes {v5:slower} longer than the float4
-kernels at head dim {hdim}, and is {small:faster} faster at 512.""")
+kernels at head dim {hdim}. At 512 it is {small:faster} faster.""")
 def by_their_times(e: Evidence) -> Says:
     loads, v5 = own(FLOAT4, SCALAR), own(V5, FLOAT4)
     return numbers(loads=times(loads.at(HDIM)), v5=v5.at(HDIM), small=v5.at(512), hdim=HDIM), checks(

@@ -98,9 +98,9 @@ def taken(e: Evidence) -> Says:
     )
 
 
-@finding("v8-loses", """Up to {short} tokens V8 beats separate kernels, and beats the hybrid or is level with it. At
-{all} shapes with {first} tokens or more, V8 beats the hybrid at {won}, and takes {most:slower} longer at the worst. It
-still beats separate kernels at {still} of them.""")
+@finding("v8-loses", """Up to {short} tokens V8 beats separate kernels, and beats the hybrid or is level with it. We
+timed {all} shapes with {first} tokens or more. V8 beats the hybrid at {won} of them, and at the worst takes
+{most:slower} longer. It still beats separate kernels at {still}.""")
 def loses(e: Evidence) -> Says:
     own = [problem for problem in e.study("map").problems("rope") if problem.kv_heads == problem.heads]
     gain = e.speedup(V8, over=HYBRID, study="map", problem=own).known
