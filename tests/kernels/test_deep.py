@@ -95,8 +95,8 @@ TILES = {
 }
 # A version with another limit, built otherwise, in C++ or on the same core has the barriers of what it is made of.
 FLASH = (  # see test_flash
-    "rope_prompt", "rope_prompt_split", "rope_prompt32", "rope_decode", "rope_wide_decode", "rope_chunk",
-    *(f"fp16_phase7{step}" for step in "abcd"),
+    "rope_prompt", "rope_prompt_split", "rope_prompt_persistent", "rope_prompt32",
+    "rope_decode", "rope_wide_decode", "rope_chunk", *(f"fp16_phase7{step}" for step in "abcd"),
 )  # fmt: skip
 BARRIERS = [
     (chosen,)
