@@ -1,9 +1,10 @@
 """Add a head, and the winner changes: RoPE's V7."""
 
+import math
 from dataclasses import replace
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
-from ..models.waves import LOG_BLOCKS, SEPARATE, V7, compiled, occupied, places, released, windows
+from ..models.waves import LOG_BLOCKS, SEPARATE, V7, compiled, occupied, places, released, runs_of, windows
 from ..record import published
 from ..studies import AUTHORS_SMS, AUTHORS_TARGET, MAIN, SLICE, SLICES, STUDIES, THEIR_CLOCK, THEIR_SMS
 from . import Says, across, checks, exact, faster, finding, not_slower, numbers, of_values, printed, slower, ties, times
@@ -105,19 +106,16 @@ def step(e: Evidence) -> Says:
 @finding("wave-again", """At {first} heads V7 leads again, by less: there, too, the other kernel needs one wave
 more.""")
 def again(e: Evidence) -> Says:
-    gain, blocks = by_heads(e), {name: places(e, name) for name in (V7, SEPARATE)}
-
-    def more(heads: int) -> bool:
-        """Whether separate kernels need one wave more than V7."""
-        waves = {name: -(-heads * MAIN.seq_q // most) for name, most in blocks.items()}
-        return waves[SEPARATE] - waves[V7] == 1
-
-    led = [heads for heads, each in gain.items() if heads > MAIN.heads and each.side > 0]
-    if len(led) < 2:
+    gain = by_heads(e)
+    led = {heads for heads, each in gain.items() if heads > MAIN.heads and each.side > 0}
+    if not led:
         raise NotMeasured("V7 does not lead again with more heads")
-    told = ", ".join(map(str, led[:-1])) + f" and {led[-1]}"
-    return numbers(first=told), checks(
-        all(map(more, led)), of_values(gain.at(*led).fastest < gain.at(MAIN.heads))
+    v7, separate = (
+        {heads: math.ceil(heads * MAIN.seq_q / places(e, name)) for heads in led} for name in (V7, SEPARATE)
+    )
+    return numbers(first=runs_of(led, gain)), checks(
+        all(separate[heads] == v7[heads] + 1 for heads in led),
+        of_values(gain.at(*led).fastest < gain.at(MAIN.heads)),
     )
 
 
@@ -126,7 +124,8 @@ also set by reserved shared memory, it is {six:.1} as fast as they are. The rese
 cache, which may be why that is a little less than before.""")
 def blocks(e: Evidence) -> Says:
     five, six = (e.speedup(V7, SEPARATE, "slices_blocks", f"{ALONE}/{most}", problem=MAIN) for most in (5, 6))
-    return numbers(five=five, six=times(six)), checks(slower(five), faster(six))
+    unpadded = e.under(THEIR_SMS).speedup(V7, over=SEPARATE, hdim=HDIM)[HDIM]
+    return numbers(five=five, six=times(six)), checks(slower(five), faster(six), of_values(six[MAIN] < unpadded))
 
 
 @finding("wave-sms", "We cut {slices:.0} slices, of 8 to {most:.0} SMs. None favours V7 as much as {sms:.0} SMs do.")

@@ -13,7 +13,7 @@ from ..claims.rule import compare
 from ..evidence import Evidence, Source, Study, measured, published_on
 from ..evidence.known import WRONG, word
 from ..models.moves import example
-from ..models.rivals import label as labelled
+from ..models.rivals import label
 from ..record import published
 from ..record.files import DATA, read_records
 from ..record.published import main_problems
@@ -55,7 +55,7 @@ def taken(study: Study, version: Version) -> list[Problem]:
 
 def shape(problem: Problem) -> str:
     """Head dim, and the rest of the shape small, with its dtype."""
-    rest = labelled(problem).replace(f" D{problem.hdim}", "")
+    rest = label(problem).replace(f" D{problem.hdim}", "")
     rest += f" {problem.dtype}" * (problem.dtype not in rest)
     return f"{problem.hdim} {small(rest + f' {problem.table} table' * (problem.table != 'computed'))}"
 
@@ -228,14 +228,14 @@ def _grid(
     shown: Iterable[tuple[str, str, float]],
 ) -> Iterator[tuple[str, ...]]:
     """A row a counter and a cell a problem, with the ratio to another version where that counts it too."""
-    for counter, label, divisor in shown:
+    for counter, words, divisor in shown:
         if not any(values.get(counter) for values in own.values()):
             continue
         cells = []
         for problem, values in own.items():
             value, other = values.get(counter, 0.0), others.get(problem, {}).get(counter, 0.0)
             cells.append(lines(number(value / divisor), small(f"{value / other:.3g}×") if other else ""))
-        yield (label, *cells)
+        yield (words, *cells)
 
 
 def overview(e: Evidence, family: str) -> Table:
