@@ -10,7 +10,7 @@ from ..evidence import Evidence
 from ..evidence.load import Record
 from ..record.columns import SCHEMAS
 from ..record.files import Row, gpu_folder, known_gpus, read_records, write_table
-from ..studies import CONDITIONS, DEVICE, SLICES, THEIR_CLOCK, THEIR_SMS
+from ..studies import CONDITIONS, DEVICE, MATCHED, SLICES, THEIR_CLOCK, THEIR_SMS
 from . import attention, half, rope, rule, sinusoidal, validation
 from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, Claim, Place, Test
 
@@ -107,6 +107,7 @@ def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
         of_times = _found(under[THEIR_SMS]) != _found(under[DEVICE])
         under = {name: found for name, found in under.items() if name == DEVICE or _found(found) not in same}
         under = {name: found for name, found in under.items() if name not in THEIRS or _sliced(found)}
+        under = {name: found for name, found in under.items() if name != MATCHED or not of_times}
         rows += [row for found in under.values() for row in found]
         words = {name: found[0]["given"] for name, found in under.items() if name in THEIRS or not of_times}
         given.append(rule.across(words, [name for name in words if _may_be_reproduced(under[name])]))

@@ -8,11 +8,11 @@ from typing import Any
 from kernels import VERSIONS
 
 from ..claims import judge
-from ..claims.claim import HEADLINE, WRITE_UP, Claim
+from ..claims.claim import EFFECT, HEADLINE, WRITE_UP, Claim
 from ..claims.rule import FALLS, IN_PROSE, MEANS, VERDICTS, told
 from ..evidence import DECIDED, Evidence
 from ..record import published
-from ..record.text import number
+from ..record.text import NOTHING, number
 from .table import VERDICT_STYLE, Table, lines, mark, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
@@ -44,13 +44,14 @@ def in_prose(e: Evidence) -> Table:
 def summary(e: Evidence) -> Table:
     """The number of claims with each verdict, and of those that the write-up makes."""
     all, own = _given(e)
-    rows = [(verdict_mark(word), _found(told(word), all[word]), str(own[word]), MEANS[word]) for word in VERDICTS]
+    given = filter(all.__getitem__, VERDICTS)
+    rows = [(verdict_mark(word), _found(told(word), all[word]), str(own[word]), MEANS[word]) for word in given]
     header = ("verdict", "claims", "the write-up's", "means")
     return Table(header, rows, header[1:3], source=DECIDED, title="Claims by verdict, and what each verdict means")
 
 
 def ledger(e: Evidence, letter: str) -> Table:
-    """The claims of a group, each with its verdict, its tests that fail, and, folded, the others.
+    """The claims of a group, each with its verdict and, folded, its tests.
 
     Attributes hold what the reader can pick a claim by: its documents, and the word of prose for its verdict.
     """
@@ -66,10 +67,13 @@ def ledger(e: Evidence, letter: str) -> Table:
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The verdict of a claim; under it those of its parts and conditions, where there are several."""
+    """The verdict of a claim; under it those of its parts and conditions, where they differ."""
     heads = [row for row in rows if row["role"] == HEADLINE]
-    under = {", ".join(filter(None, (row["part"], row["condition"]))): row["given"] for row in heads}
-    each = (small(f"{escape(where)}: {told(given)}") for where, given in under.items() if len(under) > 1)
+    under: dict[str, dict[str, None]] = {}
+    for row in heads:
+        where = ", ".join(filter(None, (row["part"], row["condition"])))
+        under.setdefault(told(row["given"]), {})[where] = None
+    each = (small(f"{word}: {escape('; '.join(places))}") for word, places in under.items() if len(under) > 1)
     return lines(verdict_mark(rows[0]["verdict"]), *each)
 
 
@@ -89,24 +93,44 @@ def _printed(row: str) -> str:
     return f"<span title='{where}'>{row} ({said['value']:,.10g})</span>"
 
 
-def _tests(tests: Iterable[Mapping[str, Any]]) -> str:
-    """The tests that fail, and folded, those that do not; problems with the same test are one line."""
-    groups: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
+def _tests(tests: Sequence[Mapping[str, Any]]) -> str:
+    """The tests of a claim, folded: a table for each thing that is measured, its places against the conditions."""
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in tests:
-        role = ", ".join(filter(None, (row["role"], row["part"], row["condition"])))
-        groups.setdefault((role, row["says"], row["reason"] or row["rule"] or "", row["outcome"]), []).append(row)
-    fails = [_line(*key, rows) for key, rows in groups.items() if key[-1] in FALLS]
-    rest = [_line(*key, rows) for key, rows in groups.items() if key[-1] not in FALLS]
-    shown = f"<ul class='fails'>{''.join(fails)}</ul>" if fails else ""
-    folded = f"{len(rest)} {'other ' if fails else ''}test{'s' * (len(rest) != 1)}"
-    return shown + (f"<details><summary>{folded}</summary><ul>{''.join(rest)}</ul></details>" if rest else "")
+        groups.setdefault((row["part"] or "", row["role"], row["says"]), []).append(row)
+    against = sum(row["outcome"] in FALLS for row in tests)
+    summary = f"{len(tests)} test{'s' * (len(tests) != 1)}, {against or 'none'} against it"
+    found = "".join(_matrix(*key, rows) for key, rows in groups.items())
+    return f"<details><summary>{summary}</summary>{found}</details>"
 
 
-def _line(role: str, says: str, rule: str, outcome: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    values = [number(row["measured"], row["unit"] or "") for row in rows if row["measured"] is not None]
-    places = ", ".join(row["place"] for row in rows if row["place"])
-    asked = small(escape("; ".join(filter(None, (role, rule, places)))))
-    return f"<li>{escape(says)}: {escape(', '.join(dict.fromkeys(values)))} <b>{told(outcome)}</b> {asked}</li>"
+def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the tests of one thing found: a row for each place, a column for each condition."""
+    conditions = list(dict.fromkeys(row["condition"] or "found" for row in rows))
+    places: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        place = (row["place"] or "", (row["rule"] or "").replace("published", "printed"))
+        places.setdefault(place, {})[row["condition"] or "found"] = _outcome(row)
+    asks = small(" (is there a gap at all?)") if role == EFFECT else ""
+    title = escape(": ".join(filter(None, (part, says)))) + asks
+    head = "".join(f"<th scope='col'>{escape(name)}</th> " for name in ("where", "asked", *conditions))
+    body = "".join(
+        f"<tr><th scope='row'>{escape(place)}</th> <td>{escape(asked)}</td> "
+        + "".join(f"<td>{found.get(name, NOTHING)}</td> " for name in conditions)
+        + "</tr>"
+        for (place, asked), found in places.items()
+    )
+    table = f"<table class='tests'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    open = dict.fromkeys(f"{IN_PROSE[row['outcome']]}: {row['reason']}" for row in rows if row["reason"])
+    return f"<p>{title}</p><div class='evidence-scroll' tabindex='0'>{table}</div>{small(escape('; '.join(open)))}"
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    """What a test found, and its outcome. A share of a gap has no unit: the title says of what."""
+    unit = {"x": "×", "of the gap": "", "of the gain": ""}.get(row["unit"], row["unit"] or "")
+    value = "" if row["measured"] is None else escape(number(row["measured"], unit))
+    style = VERDICT_STYLE[row["outcome"]]
+    return lines(value, f"<b class='{style}'>{IN_PROSE[row['outcome']]}</b>")
 
 
 def verdicts(e: Evidence, chosen: Iterable[Claim]) -> Table:
