@@ -253,10 +253,10 @@ def overview(e: Evidence, family: str) -> Table:
         told = _in_short(e, study, version) if study else (small("not measured"), NOTHING, NOTHING)
         name = f"{link(version.id)}<small class='title'><br>{escape(version.title)}</small>"
         rows.append((name, change, *told))
-    header = ("version", "what it changes", "check", "on the device", "published")
+    header = ("version", "what it changes", "check", "speed, GPU alone", "published")
     caption = (
-        "Small: head dims. Speed over the baseline that the source names, least to largest over the head dims; above 1 "
-        "the version is faster."
+        "Small in the checks: head dims. Speed over the version that its source names as its baseline, from the least to "
+        "the largest over the head dims; above 1 the version is faster."
     )
     source = measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source()
     return Table(header, rows, header[3:], caption, source=source)
@@ -273,12 +273,13 @@ def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, st
     """Checks by outcome, and the speedups over the baseline, as measured and as published."""
     problems = taken(study, version)
     outcomes = study.outcomes(version.id, problems)
-    where = {how: ", ".join(dims) if len(outcomes) > 1 else "at all" for how, dims in outcomes.items()}
+    where = {how: ", ".join(dims) if len(outcomes) > 1 else "everywhere" for how, dims in outcomes.items()}
     shown = lines(*(f"{mark(how)} {small(dims)}" for how, dims in where.items()))
     speeds = NOTHING, NOTHING
     if version.baseline and problems:
         found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problems)
         claims = [published.speedup(version.id, version.baseline, problem) for problem in problems]
-        speeds = f"{found:.2}" if found else NOTHING, span((claim.value for claim in claims if claim), "×", 2)
+        over = small(f"over {short(version.baseline)}")
+        speeds = lines(f"{found:.2}", over) if found else NOTHING, span((claim.value for claim in claims if claim), "×", 2)
     best = study.best(version.id, study.problems(version.family))
     return shown or status(best), *speeds
