@@ -32,7 +32,7 @@ def timeline(e: Evidence) -> Plot | str:
     drawn = [hdim for hdim in DIMS if hdim in set(frame["hdim"])]
     if not drawn:
         return missing(command="make counters")
-    title = "On the whole card V7 saves a wait, but no GPU time"
+    title = "V7 saves a wait and takes longer on the GPU"
     with canvas(title, len(drawn), height=0.8 + 1.6 * len(drawn)) as (figure, axes):
         for axis, hdim in zip(axes, drawn):
             _draw(axis, frame[frame["hdim"] == hdim])
@@ -43,9 +43,9 @@ def timeline(e: Evidence) -> Plot | str:
     return Plot(
         "timeline",
         figure,
-        "One call of separate kernels and of V7, at their shapes. Grey: the host waits and launches again, which the "
-        "authors' clock includes. The sum of these waits was measured; the figure splits it equally. On the GPU alone "
-        "the kernels run back to back, as a CUDA graph.",
+        "One call of separate kernels and of V7, at their shapes, on the whole card. Grey: the host waits and launches "
+        "again, which the authors' clock includes. The sum of these waits was measured; the figure splits it equally. "
+        "On the GPU alone the kernels run back to back, as a CUDA graph.",
         "Timeline of one call of separate kernels and of V7: kernels in order, and the gaps in which the host waits.",
         frame,
         measured(e, "log") + counters_of(e) + computed("order by the plan"),
@@ -102,7 +102,7 @@ def _draw(axis: Axes, frame: pd.DataFrame) -> None:
             end = mine["end_us"].max()
             axis.text(end, y, f" {end:.3g} µs", va="center", fontsize=8.5, fontweight="bold")
         if name == next(iter(PAIR)):
-            axis.text(0, y - 0.5, CLOCKS[timer], va="bottom", fontsize=8.5, color="0.35")
+            axis.text(0, y - 0.55, CLOCKS[timer], va="bottom", fontsize=8.5, color="0.35")
     axis.set_yticks(list(places.values()), [name for _, name in places], fontsize=8.5)
     axis.set_ylim(max(places.values()) + 0.5, -1.3)
     axis.set_xlim(0, longest * 1.25)

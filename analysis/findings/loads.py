@@ -3,8 +3,8 @@
 from kernels import VERSIONS, Problem
 
 from ..evidence import Estimates, Evidence, said
-from ..studies import MAIN, SLICES
-from . import Says, across, checks, faster, finding, not_faster, numbers, of_values, printed, slower, ties, times
+from ..studies import MAIN, SLICES, THEIR_CLOCK
+from . import Says, across, checks, faster, finding, not_faster, numbers, of_values, slower, ties, times
 
 SCALAR, FLOAT4 = "sinusoidal_separate_scalar", "sinusoidal_separate_float4"
 V5, HYBRID = "sinusoidal_v5", "sinusoidal_hybrid_v1"
@@ -25,27 +25,28 @@ def own(version: str, over: str) -> Estimates:
     return Estimates({hdim: said(slow) / said(fast) for hdim, slow, fast in rows}, "×")
 
 
-@finding("loads-own", """By the authors' own times, separate kernels with float4 loads are {loads:.1} as fast as those
-with scalar loads, with nothing fused in either. V5, which also loads float4, takes {v5:slower} longer than the float4
-kernels at head dim {hdim}. At 512 it is {small:faster} faster.""")
+@finding("loads-own", """By the authors' own times, separate kernels with float4 loads are {loads:.2} as fast as those
+with scalar loads, with nothing fused in either. Beside the float4 kernels V5, which also loads float4, is {v5:.2} as
+fast at head dim {hdim}. At 512 it is {small:.2} as fast.""")
 def by_their_times(e: Evidence) -> Says:
     loads, v5 = own(FLOAT4, SCALAR), own(V5, FLOAT4)
-    return numbers(loads=times(loads.at(HDIM)), v5=v5.at(HDIM), small=v5.at(512), hdim=HDIM), checks(
+    return numbers(loads=times(loads.at(HDIM)), v5=times(v5.at(HDIM)), small=times(v5.at(512)), hdim=HDIM), checks(
         loads > 1.5, slower(v5.at(2048, 4096))
     )
 
 
-@finding("loads-here", """On as many SMs as their card has (*[their SMs](wave.html)*) V5 is {scalar:.1} as fast as the
-scalar kernels, about what the write-up prints. Against the float4 kernels it takes {theirs:slower} longer there. On the
-whole card it takes {float4:slower} longer, and it is not faster at any other head dim of the documents.""")
+@finding("loads-here", """On as many SMs as their card has (*[their SMs](wave.html)*), and by their clock, V5 is
+{scalar:.2} as fast as the scalar kernels at head dim {hdim}. Beside the float4 kernels it is {float4:.2} as fast. Both
+ratios are within 10 % of theirs. At 512 V5 leads the float4 kernels by more than in their times: there it is
+{small:.2} as fast.""")
 def here(e: Evidence) -> Says:
-    scalar, shapes = (e.speedup(V5, over=SCALAR, study=study, hdim=PRINTED) for study in (SLICES, "log"))
-    said, float4 = printed(V5, SCALAR, (HDIM,)), e.speedup(V5, over=FLOAT4, hdim=DIMS)
-    theirs = e.speedup(V5, over=FLOAT4, study=SLICES, hdim=DIMS)
-    return numbers(scalar=times(scalar.at(HDIM)), float4=float4.at(HDIM), theirs=theirs.at(HDIM)), checks(
-        faster(scalar), faster(shapes), of_values(scalar.at(HDIM).within(0.1, said)), not_faster(float4),
-        slower(float4.at(HDIM)), slower(theirs),
-    )  # fmt: skip
+    clock = e.under(THEIR_CLOCK)
+    scalar, float4 = (clock.speedup(V5, over=over, hdim=PRINTED) for over in (SCALAR, FLOAT4))
+    near = [each.at(HDIM).within(0.1, own(V5, over).at(HDIM)) for each, over in ((scalar, SCALAR), (float4, FLOAT4))]
+    given = {"scalar": scalar.at(HDIM), "float4": float4.at(HDIM), "small": float4.at(512)}
+    return numbers(hdim=HDIM, **{name: times(gain) for name, gain in given.items()}), checks(
+        faster(scalar), *map(of_values, near), of_values(float4.at(512) > 1.1 * own(V5, FLOAT4)[512].value)
+    )
 
 
 def launched(version: str) -> tuple[int, int]:
@@ -54,28 +55,26 @@ def launched(version: str) -> tuple[int, int]:
     return len(plan.steps) - len(plan.launches), len(plan.launches)
 
 
-@finding("loads-clock", """By the authors' clock, on the whole card, V5 is {v5:.1} as fast as the float4 kernels at head
-dim 512, and no slower at 2048. It needs fewer launches, and no wait at the end of a call.""")
+@finding("loads-clock", """That lead is made by their clock. A call of the float4 kernels has three launches, and the
+host waits at its end; V5 is one launch, after which it does not wait. By the GPU alone V5 is slower than the float4
+kernels at every head dim of the documents. At {hdim} it is {theirs:.2} as fast on their SMs.""")
 def clock(e: Evidence) -> Says:
-    v5 = e.speedup(V5, over=FLOAT4, timer="launched", hdim=DIMS)
-    return numbers(v5=times(v5.at(512))), checks(
-        faster(v5.at(512)), of_values(v5.at(2048) > 1), not_faster(v5.at(4096, 8192)), launched(V5) < launched(FLOAT4)
+    theirs, whole = (e.speedup(V5, over=FLOAT4, study=study, hdim=DIMS) for study in (SLICES, "log"))
+    return numbers(theirs=times(theirs.at(HDIM)), hdim=HDIM), checks(
+        slower(theirs), not_faster(whole), slower(whole.at(HDIM)), launched(V5) == (0, 1), launched(FLOAT4) == (1, 3)
     )
 
 
 @finding("loads-sectors", """So with float4 a kernel asks for {keys} of the sectors of Q and K that scalar loads ask
-for, and for as many of V. In total that is {all}. The traffic of shared memory does not change.""")
+for. Of V it asks for as many as before. In total {all} are left.""")
 def sectors(e: Evidence) -> Says:
     def asked(what: str = "") -> Estimates:
         vector, scalar = (e.count(name, f"global.read.sectors{what}", hdim=DIMS) for name in (PLAIN, SCALAR_PLAIN))
         return (vector / scalar).measured_in("%")
 
     of_k, of_v, total = asked(".k"), asked(".v"), asked()
-    fast, slow = (e.count(name, "shared.wavefronts", hdim=DIMS) for name in (PLAIN, SCALAR_PLAIN))
-    waves = fast / slow
     return numbers(keys=of_k.at(HDIM), all=total.at(HDIM)), checks(
-        of_k > 0.2499, of_k < 0.2501, of_v > 0.9999, of_v < 1.0001, total < 0.5, total > of_k, waves > 0.9999,
-        waves < 1.0001
+        of_k > 0.2499, of_k < 0.2501, of_v > 0.9999, of_v < 1.0001, total < 0.5, total > of_k
     )
 
 
@@ -101,9 +100,9 @@ def hybrid(e: Evidence) -> Says:
     return numbers(gain=times(gain.at(HDIM)), plain=plain.at(HDIM)), checks(faster(gain), faster(plain))
 
 
-@finding("loads-swap", """Swap the baselines and the verdicts swap. RoPE's V4, a full fusion, takes {rope:slower} longer
-than RoPE's separate kernels, which load float4. Against the scalar sinusoidal kernels it would be {crossed:.1} as
-fast.""")
+@finding("loads-swap", """Swap the baselines and the verdicts swap. On the whole card RoPE's V4, a full fusion, is
+{rope:.2} as fast as RoPE's separate kernels, which load float4. Beside kernels that load one float at a time, such as
+the sinusoidal ones, it would look {crossed:.2} as fast.""")
 def swap(e: Evidence) -> Says:
     rope, crossed = e.speedup("rope_v4", over="rope_separate"), across(e, "rope_v4", SCALAR, hdim=(HDIM,))
-    return numbers(crossed=times(crossed), rope=rope.at(HDIM)), checks(slower(rope), faster(crossed))
+    return numbers(crossed=times(crossed), rope=times(rope.at(HDIM))), checks(slower(rope), faster(crossed))

@@ -5,4 +5,5 @@ from .claims import summary as verdict_summary
 from .environment import coverage, machines, runs
 from .printed import printed
 from .steps import steps
+from .v8 import v8_steps
 from .versions import overview

@@ -19,7 +19,7 @@ from ..record.files import DATA, read_records
 from ..record.published import main_problems
 from ..record.text import NOTHING, number, span
 from ..studies import STUDIES, TIMERS
-from .table import Table, code, lines, link, mark, small, speedup_cell, stated, status, time_cell
+from .table import Table, code, lines, link, mark, short, small, speedup_cell, stated, status, time_cell
 
 Reason = tuple[str, str, str]
 LIBRARIES = ("cudnn", "flashinfer", "fa3")  # beside what goes beyond the log, in names of peers
@@ -255,8 +255,8 @@ def overview(e: Evidence, family: str) -> Table:
         rows.append((name, change, *told))
     header = ("version", "what it changes", "check", "speed, GPU alone", "published")
     caption = (
-        "Small in the checks: head dims. Speed over the version that its source names as its baseline, from the least to "
-        "the largest over the head dims; above 1 the version is faster."
+        "Small in the checks: head dims. Speed over the version that its source names as its baseline, from the least "
+        "to the largest over the head dims; above 1 the version is faster."
     )
     source = measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source()
     return Table(header, rows, header[3:], caption, source=source)
@@ -280,6 +280,7 @@ def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, st
         found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problems)
         claims = [published.speedup(version.id, version.baseline, problem) for problem in problems]
         over = small(f"over {short(version.baseline)}")
-        speeds = lines(f"{found:.2}", over) if found else NOTHING, span((claim.value for claim in claims if claim), "×", 2)
+        said = span((claim.value for claim in claims if claim), "×", 2)
+        speeds = lines(f"{found:.2}", over) if found else NOTHING, said
     best = study.best(version.id, study.problems(version.family))
     return shown or status(best), *speeds

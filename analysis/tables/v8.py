@@ -1,0 +1,31 @@
+"""The ladder of V8: what its steps share, and what they take."""
+
+import math
+
+from kernels import VERSIONS, Unsupported
+
+from ..evidence import Evidence, computed, measured
+from ..findings.v8 import RUNGS
+from ..models.rivals import HYBRID, SEPARATE
+from ..studies import MAIN
+from .table import Table, link, time_cell
+
+TURNED_ONCE = ("rope_separate", HYBRID, SEPARATE)  # kernels in front rotate each key once
+
+
+def v8_steps(e: Evidence) -> Table:
+    """A row a step: queries of a tile, blocks, how often a key is rotated, and the time of a call."""
+    rows = []
+    for name, words in RUNGS.items():
+        try:
+            attends = VERSIONS[name](MAIN, e.target).launches[-1]
+        except Unsupported:
+            continue
+        queries = getattr(attends.shape, "queries", 1)
+        often = 1 if name in TURNED_ONCE else math.ceil(MAIN.seq_q / queries)
+        us = e.time(name, "beyond", problem=MAIN)[MAIN]
+        rows.append((link(name, words), str(queries), str(math.prod(attends.grid)), str(often), time_cell(us)))
+    header = ("step", "queries a block or cluster", "blocks", "rotations of a key", "µs")
+    caption = f"Their shape: {MAIN.heads} heads of {MAIN.seq_q} queries, head dim {MAIN.hdim}, on the GPU alone."
+    source = measured(e, "beyond") + computed("blocks and tiles by the plans")
+    return Table(header, rows, header[1:], caption, id="v8-steps", source=source, title="What each step shares")
