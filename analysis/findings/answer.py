@@ -32,8 +32,8 @@ COMPARED = (  # a version, what it is compared with, and how it does in Python a
 
 BARRIER = "other warps at a barrier"
 WAITS = {  # the reasons for which a warp does not issue, under headings; a GPU may lack some
-    "nothing: it issues, or could": ("selected", "not_selected"),
-    "its last result, or a unit": ("wait", "dispatch_stall", "math_pipe_throttle"),
+    "nothing: it issues or is ready": ("selected", "not_selected"),
+    "an earlier result, or a unit": ("wait", "dispatch_stall", "math_pipe_throttle"),
     "its next instruction": ("no_instruction", "branch_resolving", "imc_miss"),
     "shared memory, special functions": ("short_scoreboard", "mio_throttle"),
     "global or local memory": ("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "membar"),
@@ -44,8 +44,8 @@ WAITS = {  # the reasons for which a warp does not issue, under headings; a GPU 
 
 @finding("answer-tables", """RoPE's V1 rotates every key for every query, and loses mostly by the [tables of cosines and
 sines](rope.html) that it loads for that. In a copy we replaced these loads by values in registers, and kept all
-rotations. Its output is wrong on purpose, but it is no slower than separate kernels. So rotating each key 64 times
-costs no more than fusing saves. V8 shares a rotated key among queries, which spares its cosines and sines as well.""")
+rotations. Its output is wrong on purpose, but it is no slower than separate kernels. V8 shares each rotated key among
+queries, and spares its cosines and sines as well.""")
 def tables(e: Evidence) -> Says:
     return v1(e)
 

@@ -58,19 +58,17 @@ def v8(e: Evidence) -> Says:
 
 
 @finding("front-checks", """**[The test cannot see NaN.](checks.html)** The recommended attention kernel returns mostly
-NaN (not a number). The authors' test never counts a NaN, so at two of four head dims the kernel passes. At the other
-two the test fails it for another fault: it counts {seen} of the outputs, which are about double what they should
-be.""")
+NaN (not a number), which the authors' test never counts. At two of four head dims the kernel passes. At the other two
+it fails for another fault: {seen} of the outputs are about double what they should be.""")
 def nan(e: Evidence) -> Says:
     _, check = by_their_test(e)
     return numbers(seen=share(ONLINE, "counted", (MAIN.hdim,))), checks(e.nan_share(ONLINE, hdim=LOG) > 0.5, check)
 
 
 @finding("front-verdicts", """Of the {claims} claims of the documents {right} are right, and {wrong} are wrong. Claims
-of times are judged on *their SMs*. A printed ratio is right if ours is within 10 % of it, and wrong only if ours is on
-the other side of 1, or 1: {ratios} are. A cause is wrong if removing it closes less than half of the gap, as with
-{causes}. Another {counts} are counts that come out otherwise. The other wrong ones, {universal}, say of all cases what
-one case refutes.""")
+of times are judged on *their SMs*. A printed ratio is right if ours is within 10 % of it. It is wrong only if ours is
+not on its side of 1, as with {ratios}. A cause is wrong if removing it closes less than half of the gap, as with
+{causes}. Counts that come out otherwise are {counts}. The other {universal} say of all cases what one case refutes.""")
 def verdicts(e: Evidence) -> Says:
     heads = [tests[0] for tests in judge.recorded(e.record).values()]
     right, wrong = ([head for head in heads if head["verdict"] in words] for words in (STANDS, FALLS))
@@ -82,8 +80,7 @@ def verdicts(e: Evidence) -> Says:
 
 @finding("front-you", """**[For you?](practice.html)** If your cache holds rotated keys, little is left to
 fuse. If it holds raw ones, fuse. In float32 also fuse with {least} to {few} queries a head: fusing lost at {lost} of
-{all} such shapes. With more queries it mostly gains nothing. On an {card} we timed no fully fused kernel for prompts in
-half precision.""")
+{all} such shapes. With more queries it mostly gains nothing.""")
 def you(e: Evidence) -> Says:
     return rule(e)
 

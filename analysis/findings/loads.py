@@ -66,7 +66,7 @@ def clock(e: Evidence) -> Says:
 
 
 @finding("loads-sectors", """So with float4 a kernel asks for {keys} of the sectors of Q and K that scalar loads ask
-for. Of V it asks for as many as before. In total {all} are left.""")
+for. With those of V, which stay, that leaves {all} in total.""")
 def sectors(e: Evidence) -> Says:
     def asked(what: str = "") -> Estimates:
         vector, scalar = (e.count(name, f"global.read.sectors{what}", hdim=DIMS) for name in (PLAIN, SCALAR_PLAIN))
@@ -78,15 +78,15 @@ def sectors(e: Evidence) -> Says:
     )
 
 
-@finding("loads-alone", """This has nothing to do with embeddings. Plain attention is {alone:.1} as fast when it loads
+@finding("loads-alone", """This has nothing to do with embeddings: plain attention is {alone:.1} as fast when it loads
 float4.""")
 def alone(e: Evidence) -> Says:
     alone, separate = e.speedup(PLAIN, over=SCALAR_PLAIN, hdim=DIMS), e.speedup(FLOAT4, over=SCALAR)
     return numbers(alone=times(alone.at(HDIM))), checks(faster(alone), faster(separate))
 
 
-@finding("loads-once", """When a separate kernel embeds K, V5 is as fast as the float4 kernels ({once}). But then it is
-no longer fully fused.""")
+@finding("loads-once", """V5 saves launches, but its blocks embed every key again, 64 times in all. When a separate
+kernel embeds K, V5 is level with the float4 kernels ({once}). But then it is no longer fully fused.""")
 def once(e: Evidence) -> Says:
     once = e.speedup(f"{V5}_k_embedded", over=FLOAT4, hdim=HDIM)
     return numbers(once=once), checks(ties(once), e.share_closed(V5, f"{V5}_k_embedded", FLOAT4, hdim=DIMS) > 0.5)
@@ -100,9 +100,10 @@ def hybrid(e: Evidence) -> Says:
     return numbers(gain=times(gain.at(HDIM)), plain=plain.at(HDIM)), checks(faster(gain), faster(plain))
 
 
-@finding("loads-swap", """Swap the baselines and the verdicts swap. On the whole card RoPE's V4, a full fusion, is
-{rope:.2} as fast as RoPE's separate kernels, which load float4. Beside kernels that load one float at a time, such as
-the sinusoidal ones, it would look {crossed:.2} as fast.""")
+@finding("loads-swap", """The write-up explains it by the mathematics: a sinusoidal embedding does not depend on what is
+in Q and K. The difference is the baseline: swap the baselines, and the verdicts swap. On the whole card RoPE's V4, a
+full fusion, is {rope:.2} as fast as RoPE's separate kernels, which load float4. Beside kernels that load one float at a
+time, such as the sinusoidal ones, it would look {crossed:.2} as fast.""")
 def swap(e: Evidence) -> Says:
     rope, crossed = e.speedup("rope_v4", over="rope_separate"), across(e, "rope_v4", SCALAR, hdim=(HDIM,))
     return numbers(crossed=times(crossed), rope=times(rope.at(HDIM))), checks(slower(rope), faster(crossed))

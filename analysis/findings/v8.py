@@ -68,13 +68,6 @@ def tiles(e: Evidence) -> Says:
     return numbers(us=us, **given), checks(faster(gain), count < MAIN.seq_q)
 
 
-@finding("v8-dims", """As in the write-up's V7, {dims} of the {hdim:,} dims are rotated here. With all of them rotated
-V8 takes {whole:.1}.""")
-def dims(e: Evidence) -> Says:
-    us, whole = e.time(V8, "peers", problem=MAIN), e.time(V8, "embeddings", problem=ROTATED)
-    return numbers(dims=MAIN.rotary_dim, hdim=MAIN.hdim, whole=whole), checks(whole[ROTATED] > us[MAIN])
-
-
 @finding("v8-costs", """V8 rotates where the keys are needed anyway. There the rotation of these {dims} dims costs
 little: without RoPE the kernel takes {plain:.1}. By its bytes and its products alone a call could take
 {floor:.1}.""")

@@ -92,7 +92,7 @@ def of_baseline(e: Evidence) -> Says:
 
 
 @finding("checks-cost", """The fix costs nothing: the wrong kernel is {cost:.2} as fast as the corrected one. The
-authors' logs also have times of a corrected kernel, within 5 % of those that they printed for the wrong one. So the
+authors' logs have times of a corrected kernel, too, within 5 % of those that they printed for the wrong one. So the
 published times are usable, and this book keeps them.""")
 def cost(e: Evidence) -> Says:
     gain, later = e.speedup(ONLINE, over=FIXED, hdim=LOG), stated(LOG, *LATER)

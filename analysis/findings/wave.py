@@ -38,13 +38,6 @@ def shapes(e: Evidence) -> Says:
     )
 
 
-@finding("wave-full", """With 128 heads, which fill any card, V7 is level at the smallest head dim. At the largest it is
-{most:.2} as fast.""")
-def full(e: Evidence) -> Says:
-    gain = e.speedup(V7, over=SEPARATE, study="filled", hdim=SMALL)
-    return numbers(most=times(gain.at(HDIM))), checks(of_values(ties(gain.at(128))), slower(gain.at(512, HDIM)))
-
-
 @finding("wave-slice", """On *their SMs* V7 is {clock:.2} as fast as separate kernels by their clock, and {alone:.2} by
 the GPU alone.""")
 def on_slice(e: Evidence) -> Says:
@@ -92,8 +85,9 @@ def fit(e: Evidence) -> Says:
     return exact("resources", **given), checks(own < others, min(fits) >= LOG_BLOCKS > max(rest), six, five)
 
 
-@finding("wave-step", """The fourth head sends separate kernels into a second wave: with it they take {separate:.2} as
-long as with three. V7 stays in its first wave and takes {v7:.2} as long.""")
+@finding("wave-step", """All of V7's blocks start at once. A few of the other kernel's are left over, run later on a
+nearly empty card, and delay the end. So with the fourth head separate kernels take {separate:.2} as long as with three.
+V7 takes {v7:.2} as long.""")
 def step(e: Evidence) -> Says:
     three, four = (replace(MAIN, heads=count, kv_heads=count) for count in (3, 4))
 
@@ -122,9 +116,9 @@ def again(e: Evidence) -> Says:
     )
 
 
-@finding("wave-blocks", """With five blocks an SM V7 is {five:.2} as fast as separate kernels. As a control we also
-reserved memory that leaves room for six: then it is {six:.2} as fast. That is a little less than before, perhaps
-because the reserved memory is taken from the L1 cache.""")
+@finding("wave-blocks", """With five blocks an SM V7 is {five:.2} as fast as separate kernels. With six, also set by
+reserved memory, it is {six:.2} as fast, perhaps a little less than before because that memory is taken from the L1
+cache.""")
 def blocks(e: Evidence) -> Says:
     five, six = (e.speedup(V7, SEPARATE, "slices_blocks", f"{ALONE}/{most}", problem=MAIN) for most in (5, 6))
     unpadded = e.under(THEIR_SMS).speedup(V7, over=SEPARATE, hdim=HDIM)[HDIM]
@@ -168,7 +162,7 @@ def test(e: Evidence) -> Says:
 
 
 @finding("wave-copy", """But on their card a thread of the copy would need {registers:.0} registers. Then an SM holds
-five blocks, and the wave is lost. The test makes V7's loop slow, but it also keeps V7 at six blocks an SM.""")
+five blocks, and the wave is lost.""")
 def copy(e: Evidence) -> Says:
     registers = compiled(e, "control_rope_v7_no_break", "registers", AUTHORS_TARGET)
     with_test, without = (places(e, f"control_rope_v7{name}") for name in ("", "_no_break"))
@@ -179,7 +173,7 @@ def copy(e: Evidence) -> Says:
 
 
 @finding("wave-large", """On *their SMs* V7 wins at the three head dims that the write-up prints. At {large:,} it is
-{longer:.2} as fast as separate kernels there, and the authors' note [says that it loses](claims.html#C-22).""")
+{longer:.2} as fast as separate kernels, and the authors' note [says that it loses](claims.html#C-22).""")
 def large(e: Evidence) -> Says:
     own, at = e.under(THEIR_SMS), (4096, 8192)
     lost = own.speedup(V7, over=SEPARATE, hdim=at, rotary="partial")
@@ -188,7 +182,7 @@ def large(e: Evidence) -> Says:
     )
 
 
-@finding("wave-alone", """The launch that V7 saves does not explain its win. Even if separate kernels rotated in no
+@finding("wave-alone", """The launch that V7 saves does not explain its win: even if separate kernels rotated in no
 time, V7 would be {alone:.2} as fast on *their SMs*. So V7 has a slow loop, which costs it most where SMs are nearly
 empty. It also needs few registers, which saves a wave with the four heads that they measured. There the wave outweighs
 the loop.""")

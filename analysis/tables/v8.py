@@ -26,6 +26,9 @@ def v8_steps(e: Evidence) -> Table:
         us = e.time(name, "beyond", problem=MAIN)[MAIN]
         rows.append((link(name, words), str(queries), str(math.prod(attends.grid)), str(often), time_cell(us)))
     header = ("step", "queries a block or cluster", "blocks", "rotations of a key", "µs")
-    caption = f"Their shape: {MAIN.heads} heads of {MAIN.seq_q} queries, head dim {MAIN.hdim}, on the GPU alone."
+    caption = (
+        f"Their shape: {MAIN.heads} heads of {MAIN.seq_q} queries, on the GPU alone. As in the write-up's V7, "
+        f"{MAIN.rotary_dim} of the {MAIN.hdim:,} dims are rotated."
+    )
     source = measured(e, "beyond") + computed("blocks and tiles by the plans")
     return Table(header, rows, header[1:], caption, id="v8-steps", source=source, title="What each step shares")
