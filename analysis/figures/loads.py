@@ -35,13 +35,13 @@ def loads(e: Evidence) -> Plot:
             mine = frame[frame["panel"] == panel]
             for place, (over, (label, look)) in enumerate(LOOKS.items()):
                 values = mine[mine["baseline"] == over]["speedup"].tolist()
-                at = [group + 0.4 * place for group in range(len(values))]
-                axis.bar(at, values, 0.38, label=label, **look)
+                at = [group + 0.45 * place for group in range(len(values))]
+                axis.bar(at, values, 0.36, label=label, **look)
                 for x, value in zip(at, values):
                     text, top = factor(value).removesuffix("×"), max(value, 1.02)  # the line at 1 crosses no number
-                    axis.annotate(text, (x, top), (0, 2.5), textcoords="offset points", ha="center", fontsize=7.5)
+                    axis.annotate(text, (x, top), (0, 2.5), textcoords="offset points", ha="center", fontsize=6.8)
             axis.axhline(1, color="black", lw=1)
-            axis.set_xticks([group + 0.2 for group in range(len(PRINTED))], list(map(str, PRINTED)))
+            axis.set_xticks([group + 0.22 for group in range(len(PRINTED))], list(map(str, PRINTED)))
             axis.set_title(panel, loc="left", fontsize=9)
             axis.grid(visible=False)
             axis.set_ylim(0, 2.6)

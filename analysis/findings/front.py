@@ -68,7 +68,8 @@ def nan(e: Evidence) -> Says:
 @finding("front-verdicts", """Of the {claims} claims of the documents {right} are right, and {wrong} are wrong. Claims
 of times are judged on *their SMs*. A printed ratio is right if ours is within 10 % of it. It is wrong only if ours is
 not on its side of 1, as with {ratios}. A cause is wrong if removing it closes less than half of the gap, as with
-{causes}. Counts that come out otherwise are {counts}. The other {universal} say of all cases what one case refutes.""")
+{causes}. Another {counts} are counts that come out otherwise. The other {universal} say of all cases what one case
+refutes.""")
 def verdicts(e: Evidence) -> Says:
     heads = [tests[0] for tests in judge.recorded(e.record).values()]
     right, wrong = ([head for head in heads if head["verdict"] in words] for words in (STANDS, FALLS))

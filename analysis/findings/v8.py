@@ -96,8 +96,8 @@ def taken(e: Evidence) -> Says:
 
 
 @finding("v8-loses", """Up to {short} tokens V8 beats separate kernels, and beats the hybrid or is level with it. Of the
-{all} shapes with {first} tokens or more V8 beats the hybrid at {won}. At the worst it is {most:.2} as fast. It still
-beats separate kernels at {still}.""")
+{all} shapes with {first} tokens or more V8 beats the hybrid at {won}, and at the worst it is {most:.2} as fast. It
+still beats separate kernels at {still}.""")
 def loses(e: Evidence) -> Says:
     own = [p for p in e.study("map").problems("rope") if p.kv_heads == p.heads and p.seq_q == p.seq_k]
     gain = e.speedup(V8, over=HYBRID, study="map", problem=own).known

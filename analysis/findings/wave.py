@@ -50,7 +50,7 @@ def on_slice(e: Evidence) -> Says:
 
 @finding("wave-times", """Even the times are nearly theirs. V7 takes {v7:.0}, where the write-up prints {said:.0}.
 Separate kernels take {separate:.0}, where it prints {other:.0}. So close a match takes some luck, as a slice has our
-card's clock rate and memory.""")
+card's clock rate and memory, not theirs.""")
 def on_their_clock(e: Evidence) -> Says:
     own = e.under(THEIR_CLOCK)
     v7, separate = own.time(V7, hdim=HDIM), own.time(SEPARATE, hdim=HDIM)
