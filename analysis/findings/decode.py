@@ -53,8 +53,8 @@ def free(e: Evidence) -> Says:
     )
 
 
-@finding("decode-rivals", """Our step is {narrow:.1} as fast as PyTorch's, compiled as one graph, in float16, and
-{wide:.0} as fast in float32.""")
+@finding("decode-rivals", """It is {narrow:.1} as fast as PyTorch's, compiled as one graph, in float16, and {wide:.0}
+as fast in float32.""")
 def rivals(e: Evidence) -> Says:
     graph, narrow = (rival(e, dtype, GRAPH[dtype], True) for dtype in ("float32", "float16"))
     tuned = rival(e, "float32", f"{GRAPH['float32']}_autotuned", True, (FEWER,))
