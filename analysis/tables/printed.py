@@ -15,11 +15,15 @@ NEAR = (0.10, 0.25)
 
 
 def stated() -> Iterator[tuple[str, Problem, list[dict[str, Any]]]]:
-    """By version and problem, the rows of published.csv that state a time: the write-up's first."""
+    """By version and problem, the rows of published.csv that state the time of a call, the write-up's first."""
     rows = published.load()
     rows = rows[(rows["quantity"] == "time_ms") & rows["version"].isin(list(VERSIONS)) & rows["hdim"].notna()]
     keys = ["version", *published.SHAPE, "rotary_dim", "dtype"]
-    for (name, *shape, rotary_dim, dtype), mine in rows.groupby(keys, sort=False, dropna=False):
+    order = [*VERSIONS]
+    groups = sorted(
+        rows.groupby(keys, sort=False, dropna=False), key=lambda group: (order.index(group[0][0]), group[0][5])
+    )
+    for (name, *shape, rotary_dim, dtype), mine in groups:
         causal = name.endswith("_causal") or name.startswith("fp16_phase6")
         batch, heads, seq_q, seq_k, hdim = (int(each) for each in shape)
         turned = 0 if rotary_dim != rotary_dim else int(rotary_dim)
@@ -62,4 +66,4 @@ def printed(e: Evidence) -> Table:
 
 
 def _cell(us: Estimate, off: float | None) -> str:
-    return NOTHING if off is None else lines(f"{us.value:,.1f} µs", small(f"{100 * off:+.0f} %"))
+    return NOTHING if off is None else lines(f"{us.value:,.1f} µs", small(f"{100 * off:+.0f} %".replace("-", "−")))
