@@ -72,13 +72,20 @@ def ledger(e: Evidence, letter: str) -> Table:
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The verdict of a claim; under it those of its parts and conditions, where they differ."""
-    heads = [row for row in rows if row["role"] == HEADLINE]
-    under: dict[str, dict[str, None]] = {}
-    for row in heads:
-        where = ", ".join(filter(None, (row["part"], row["condition"])))
-        under.setdefault(told(row["given"]), {})[where] = None
-    each = (small(f"{word}: {escape('; '.join(places))}") for word, places in under.items() if len(under) > 1)
+    """The verdict of a claim; under it those of its parts, and of the conditions that decide, where they differ."""
+    under: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if row["role"] == HEADLINE:
+            under.setdefault(row["part"] or "", {})[row["condition"] or ""] = told(row["given"])
+    found: dict[str, list[str]] = {}
+    for part, given in under.items():
+        given = {clock: given[clock] for clock in (THEIR_SMS, THEIR_CLOCK) if clock in given} or given
+        if len(set(given.values())) == 1:
+            given = {"": next(iter(given.values()))}
+        for condition, word in given.items():
+            where = ", ".join(filter(None, (part, condition.removeprefix("their SMs, "))))
+            found.setdefault(word, []).append(where)
+    each = (small(f"{word}: {escape('; '.join(places))}") for word, places in found.items() if len(found) > 1)
     return lines(verdict_mark(rows[0]["verdict"]), *each)
 
 

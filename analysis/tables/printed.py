@@ -47,10 +47,9 @@ def printed(e: Evidence) -> Table:
                 known[condition] += 1
                 near[condition] = [count + (abs(off) <= most) for count, most in zip(near[condition], NEAR)]
             cells.append(_cell(us, off))
-        low, high = min(values), max(values)
-        span = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+        ends = dict.fromkeys(f"{end(values):,.0f}" for end in (min, max))
         where = ", ".join(dict.fromkeys(row["id"] for row in said))
-        rows.append((lines(code(name), small(str(problem))), lines(f"{span} µs", small(where)), *cells))
+        rows.append((lines(code(name), small(str(problem))), lines(f"{' to '.join(ends)} µs", small(where)), *cells))
     counted = "; of ".join(
         f"{known[condition]} times on {condition}, {close} lie within 10 % and {far} within 25 %"
         for condition, (close, far) in near.items()
