@@ -33,9 +33,12 @@ from ..record.published import DOCUMENTS
 from .rule import KINDS
 
 WRITE_UP = DOCUMENTS[0]
+WORDS = dict(zip(DOCUMENTS, ("write-up", "summary", "log", "note", "report"), strict=True))  # for documents, in prose
 HEADLINE, EFFECT = "headline", "effect"
+HEAD_DIM = "head dim "  # of a place, before the number
 DIRECTIONS = {"faster": math.inf, "slower": 0.0}
 UNITS = {"×": "x", "%": "of the gap"}  # what a test calls the unit of its estimates
+YES_OR_NO = "yes or no"  # the unit of a test that asks for 1, and finds 1 or 0
 
 # What a test measures; a text says why nothing that is kept decides it, and what would.
 Measured = Estimates | Estimate | float | str | Mapping[str, Estimates] | Mapping[str, Estimate] | Mapping[str, float]
@@ -54,7 +57,7 @@ class Place:
     bounds: tuple[Estimate, ...] = ()
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, (self.label, f"hdim {self.hdim}" if self.hdim is not None else "")))
+        return ", ".join(filter(None, (self.label, f"{HEAD_DIM}{self.hdim}" if self.hdim is not None else "")))
 
     def shared_by(self, other: "Place") -> bool:
         """Whether both are at one place, as far as both say where."""

@@ -3,19 +3,23 @@
 import argparse
 import functools
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..evidence import Evidence
+from ..evidence import Estimate, Evidence
 from ..evidence.load import Record
+from ..record import published
 from ..record.columns import SCHEMAS
 from ..record.files import Row, gpu_folder, known_gpus, read_records, write_table
+from ..record.text import number
 from ..studies import CONDITIONS, DEVICE, MATCHED, SLICES, THEIR_CLOCK, THEIR_SMS
 from . import attention, half, rope, rule, sinusoidal, validation
-from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, Claim, Place, Test
+from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, YES_OR_NO, Claim, Place, Test
 
 SUBJECTS = (attention, sinusoidal, rope, validation, half)  # importing them registers their claims
 THEIRS = (THEIR_CLOCK, THEIR_SMS)
+SHARES = ("of the gap", "of the gain")  # units of which 1 is all
 NO_EFFECT = "there is no effect to explain"
 WIDE = "whether it is reproduced is open: the interval is too wide"
 
@@ -25,21 +29,58 @@ def claims() -> list[Claim]:
     return sorted(CLAIMS.values(), key=lambda claim: claim.id)
 
 
-def _asked(test: Test, bounds: Sequence[float]) -> str:
+def shown(value: float, unit: str, exact: bool = True) -> str:
+    """A bound, or what a test found, with its unit; an exact ratio that is whole has no decimals."""
+    if unit == YES_OR_NO:
+        return "yes" if value else "no"
+    if unit in SHARES:
+        return number(100 * value, "%", 0)
+    if 0 < abs(value) < 0.001:
+        return f"{value:.2g}{unit.replace('x', '×')}"
+    if unit == "x":
+        return number(value, "×", 0 if exact and float(value).is_integer() else 2)
+    return number(value, unit)
+
+
+def _as_printed(bound: Estimate) -> str:
+    """What the documents print where a bound is made from it: an inverse, a percentage, or two times."""
+    rows = [published.by_id()[name] for name in sorted(bound.about.names) if name in published.by_id()]
+    said = " and ".join(f"{row['value']:g}" for row in rows)
+    match [row["unit"] for row in rows]:
+        case ["x_slower"]:
+            return f" ({said}× slower)"
+        case ["%"]:
+            return f" ({said} % {rows[0]['sense']})"
+        case ["ms", "ms"]:
+            return f" ({said} ms)"
+    return ""
+
+
+def _asked(test: Test, place: Place) -> str:
     """The bounds of the measured value in words."""
+    bounds = sorted(place.bounds, key=lambda bound: bound.value)
     if test.rule == "direction":
-        return next(word for word, bound in DIRECTIONS.items() if bound == bounds[0])
-    words = {"least": "at least", "most": "at most"}.get(test.rule, test.rule)
-    joint = " and " if test.rule == "between" else " to "
-    exact = f" to {test.digits} digits" if test.digits else ""
-    return f"{words} {joint.join(f'{bound:.6g}' for bound in bounds)}{exact}"
+        return next(word for word, bound in DIRECTIONS.items() if bound == bounds[0].value)
+    if test.unit == YES_OR_NO:
+        return shown(bounds[0].value, test.unit)
+    if test.rule == "published":
+        said = (shown(bound.value, test.unit) + _as_printed(bound) for bound in bounds)
+        return f"published {' to '.join(dict.fromkeys(said))}"
+    low, *_, high = [shown(bound.value, test.unit) for bound in (*bounds, bounds[-1])]
+    if test.rule == "most" or bounds[0].value == 0 < bounds[-1].value:
+        return f"at most {high}"
+    if test.rule == "least" or bounds[-1].value == math.inf:
+        return f"at least {low}"
+    if low != high:
+        return f"between {low.removesuffix(test.unit).rstrip()} and {high}"
+    return f"equals {low}" + (f" to {test.digits} digit{'s' * (test.digits > 1)}" if test.digits else "")
 
 
 def judge(test: Test, place: Place, condition: str) -> Row:
     """The columns of one test at one place in verdicts.csv."""
     measured, bounds = place.measured, sorted(bound.value for bound in place.bounds)
     row: Row = {"says": test.says, "role": test.role, "part": test.part, "place": str(place), "unit": test.unit}
-    row |= {"rule": _asked(test, bounds), "condition": condition}
+    row |= {"rule": _asked(test, place), "condition": condition}
     if measured.why:
         row |= {"outcome": rule.UNDECIDED, "reason": str(measured.why)}
     else:

@@ -1,9 +1,12 @@
 """Claims of the documents on RoPE, and what decides it."""
 
+import math
+from typing import Any
+
 from kernels import Problem
 
 from ..evidence import Estimates, Evidence, maximum, said, stated
-from .claim import Tests, cause, closes, count, headline, loses, number, speed, universal, wins
+from .claim import YES_OR_NO, Tests, cause, closes, count, effect, headline, loses, number, speed, universal, wins
 from .measures import FIXED, SEPARATE, busiest_memory_percent, over
 
 DIMS = (128, 512, 2048)  # head dims that a time is printed for
@@ -16,18 +19,26 @@ DECODING = [
 ]  # fmt: skip
 
 
+def decoding(problem: Problem) -> str:
+    """The shape of a problem of `DECODING` as the label of a place."""
+    heads = f"{problem.heads} head{'s' * (problem.heads > 1)}"
+    queries = f"{problem.seq_q} quer{'ies' if problem.seq_q > 1 else 'y'}"
+    return f"{heads}, {queries}, {problem.seq_k:,} keys"
+
+
 @universal
 def c01(e: Evidence) -> Tests:
     """V1 is wrong from head dim 128 on because its reductions do not share their result. 12 % of the outputs are wrong,
     about twice too large; a store to shared memory corrects every head dim."""
     yield headline(
-        "1 if it is wrong without the store and right with it, all else equal",
+        "it is wrong without the store and right with it, all else equal",
         e.status("rope_v1a", "wrong", hdim=DIMS) * e.status("rope_v1b", "ok", hdim=DIMS),
         equals=1,
+        unit=YES_OR_NO,
         part="the missing store",
     )
     yield headline(
-        "percent of the outputs that are not a number, and so wrong at least, at hdim 128",
+        "outputs that are not a number, and so wrong at least, at head dim 128",
         100 * e.nan_share("rope_v1a", hdim=128),
         most="N096",
         unit="%",
@@ -39,13 +50,17 @@ def c01(e: Evidence) -> Tests:
 @cause
 def c02(e: Evidence) -> Tests:
     """float4 loads make V1 9 to 19 % faster, because the kernel is bound by memory."""
+    part = "memory holds it back"
     yield headline(
         "throughput of DRAM, L2 or L1, the highest, of the scalar kernel",
         busiest_memory_percent(e, "rope_v1b", hdim=DIMS),
         least=60,
         unit="% of peak",
+        part=part,
     )
-    yield wins(e, "rope_v1c", "rope_v1b", DIMS)
+    yield wins(e, "rope_v1c", "rope_v1b", DIMS, part)
+    gain = tuple(1 + said(row) / 100 for row in ("N102", "N103"))
+    yield speed(e, "rope_v1c", "rope_v1b", DIMS, published_range=gain, part="by 9 to 19 %", kind="number")
 
 
 @number
@@ -107,7 +122,7 @@ def c08(e: Evidence) -> Tests:
 def c09(e: Evidence) -> Tests:
     """To share K's rotation among 64 queries a block would need 512 KB of shared memory."""
     yield headline(
-        "bytes that a block asks for when it takes slices of dims, at hdim 2048",
+        "bytes that a block asks for when it takes slices of dims, at head dim 2048",
         e.shared_bytes("rope_v3_64_queries", study="ablation", hdim=2048),
         least=49153,
         unit="B",
@@ -116,9 +131,26 @@ def c09(e: Evidence) -> Tests:
 
 @universal
 def c10(e: Evidence) -> Tests:
-    """Cached frequencies (V4) help at head dim 2048 alone, by 12.5 % over V3; below, shared memory and barriers cost
-    more than powf did."""
-    yield speed(e, "rope_v4", "rope_v3", DIMS, between=((0, 1.03), (0, 1.03), (1.03, 1000)))
+    """Cached frequencies (V4) help at head dim 2048 alone, by 12.5 % over V3, and at 128 V4 takes 1.7 times as long;
+    below 2048 shared memory and barriers cost more than powf did."""
+    limits = ((0, 1.03), (0, 1.03), (1.03, math.inf))
+    yield speed(e, "rope_v4", "rope_v3", DIMS, between=limits, part="faster at 2048 alone")
+    yield speed(
+        e,
+        "rope_v4",
+        "rope_v3",
+        (128, 2048),
+        published_range=((said("N145"),) * 2, (1 + said("N148") / 100, 1 / (1 - said("N148") / 100))),
+        part="by 12.5 %, and 1.7 times as long",
+        kind="number",
+    )
+    yield headline(
+        "V4 over V2, which has one query a block as well, and powf in its loop in the place of barriers",
+        e.speedup("rope_v4", "rope_v2", hdim=(128, 512)),
+        most=0.97,
+        part="barriers cost more than powf",
+        kind="cause",
+    )
 
 
 @number
@@ -131,12 +163,24 @@ def c11(e: Evidence) -> Tests:
 def c12(e: Evidence) -> Tests:
     """V5, key tiles in shared memory, takes 1.4, 3.8 and 8.5 times as long as separate kernels, because only 4 keys fit
     and 16 tiles have to be synchronised."""
+    part = "that is tiles and barriers"
+    yield speed(
+        e,
+        "rope_v5",
+        SEPARATE,
+        DIMS,
+        rotary="full",
+        published=("N150", "N152", "N154"),
+        part="1.4, 3.8 and 8.5 times as long",
+        kind="number",
+    )
     yield headline(
-        "share of the gap that stays when all threads work, tiles and barriers as before, at hdim 2048",
+        "share of the gap that stays when all threads work, tiles and barriers as before, at head dim 2048",
         1 - e.share_closed("rope_v5", "rope_v5_all_threads", SEPARATE, hdim=2048, rotary="full"),
         least=0.5,
+        part=part,
     )
-    yield loses(e, "rope_v5", SEPARATE, 2048, rotary="full")
+    yield loses(e, "rope_v5", SEPARATE, 2048, part, rotary="full")
 
 
 @count
@@ -167,14 +211,40 @@ def c14(e: Evidence) -> Tests:
 @cause
 def c15(e: Evidence) -> Tests:
     """V6's limit is that it rotates K 64 times as often, 4096 instead of 64 times."""
-    yield from closes(e, "rope_v6a", "rope_v6b_no_rotation", SEPARATE, DIMS, rotary="full")
+    yield from closes(e, "rope_v6a", "rope_v6b_no_rotation", SEPARATE, DIMS, "that is what costs", rotary="full")
+    q, k = (e.count(SEPARATE, "event.rotation", hdim=2048, rotary="full", launch=launch) for launch in (0, 1))
+    yield headline(
+        "rotations of K, V6 over separate kernels",
+        (e.count("rope_v6a", "event.rotation", hdim=2048, rotary="full") - q) / k,
+        equals="N176",
+        part="64 times as often",
+        kind="count",
+    )
 
 
 @cause
 def c16(e: Evidence) -> Tests:
     """Rotating only some dims brings no significant gain, because rotating K again for every query, 524k operations
     instead of 16k, 32 times the work, still dominates."""
-    yield from closes(e, "rope_v6b", "rope_v6b_no_rotation", SEPARATE, DIMS, rotary="partial")
+    whole, some = (
+        e.time(version, hdim=DIMS, rotary=rotary) for version, rotary in (("rope_v6a", "full"), ("rope_v6b", "partial"))
+    )
+    yield headline(
+        "V6 that rotates some dims over V6 that rotates all",
+        (whole / some).measured_in("×"),
+        most=1.1,
+        part="it gains nothing",
+        kind="universal",
+    )
+    part = "rotations are why"
+    yield from closes(e, "rope_v6b", "rope_v6b_no_rotation", SEPARATE, DIMS, part, rotary="partial")
+    yield headline(
+        "all rotations, V6 over separate kernels, at head dim 2048",
+        over(e.count, "rope_v6b", SEPARATE, "event.rotation", hdim=2048, rotary="partial"),
+        between=(said("N191") - 0.5, said("N191") + 0.5),
+        part="32 times the work",
+        kind="count",
+    )
 
 
 @count
@@ -182,7 +252,7 @@ def c17(e: Evidence) -> Tests:
     """Fused RoPE does 32 times the work, 4,160 rotations instead of 128, and 64 times for K alone; 30 times the
     computation and memory traffic."""
     yield headline(
-        "all rotations, V1 over separate kernels, at hdim 2048",
+        "all rotations, V1 over separate kernels, at head dim 2048",
         over(e.count, "rope_v1c", SEPARATE, "event.rotation", hdim=2048, rotary="full"),
         between=(31.5, 32.5),
         part="rotations",
@@ -238,7 +308,7 @@ def c21(e: Evidence) -> Tests:
     """The RoPE hybrid wins because rotation is expensive, touches only 25 to 50 % of the dims, and is saved on K for
     every query."""
     yield headline(
-        "rotations of separate kernels over those of V7; more would be saved",
+        "rotations of separate kernels over those of V7",
         over(e.count, SEPARATE, "rope_v7", "event.rotation", hdim=DIMS, rotary="partial"),
         least=1.03,
     )
@@ -254,10 +324,26 @@ def c22(e: Evidence) -> Tests:
 def c23(e: Evidence) -> Tests:
     """Full fusion, V2 to V6, loses because it rotates K again for every query, which shared memory cannot overcome, as
     that needs 512 KB and there are 48."""
+    without = {"rope_v3": "rope_v3_no_rotation", "rope_v6a": "rope_v6b_no_rotation"}
+    asked: dict[str, Any] = {"hdim": DIMS, "rotary": "full"}
+    yield headline(
+        "share of the gap to separate kernels that closes without rotating K, of",
+        {name: e.share_closed(name, bare, SEPARATE, **asked) for name, bare in without.items()},
+        least=0.5,
+        part="rotating K again is why",
+        kind="cause",
+    )
+    yield effect(
+        "over separate kernels",
+        {name: e.speedup(name, SEPARATE, **asked) for name in without},
+        most=0.97,
+        part="rotating K again is why",
+    )
     yield headline(
         "V8's portable core, fused fully in less than 48 KB, over separate kernels",
         e.speedup("rope_v8_portable", SEPARATE, hdim=DIMS, study="beyond", heads=4, rotary="full"),
         most=0.97,
+        part="shared memory cannot overcome it",
     )
 
 
@@ -265,9 +351,10 @@ def c23(e: Evidence) -> Tests:
 def c24(e: Evidence) -> Tests:
     """float4 loads do not fit the pairs of a rotation, so that RoPE vectorises less well."""
     yield headline(
-        "1 if V1, whose float4 loads take two pairs at a time, is wrong",
+        "V1, whose float4 loads take two pairs at a time, is wrong",
         e.status("rope_v1c", "wrong", hdim=DIMS),
         equals=1,
+        unit=YES_OR_NO,
     )
 
 
@@ -277,7 +364,7 @@ def c25(e: Evidence) -> Tests:
     one addition among them; the special-function unit is less effective, since both sine and cosine go to both
     elements."""
     yield headline(
-        "FLOP of the rotate kernel's PTX for each element at hdim 2048",
+        "FLOP of the rotate kernel's PTX for each element at head dim 2048",
         (
             e.count(SEPARATE, "inst.fp32", hdim=2048, launch=0, rotary="full")
             + 2 * e.count(SEPARATE, "inst.fma", hdim=2048, launch=0, rotary="full")
@@ -315,9 +402,10 @@ def c28(e: Evidence) -> Tests:
     all_dims = [problem for problem in DECODING if problem.rotary_dim == problem.hdim]
     gains = e.speedup("rope_v8", "rope_separate_v8", "map", problem=all_dims)
     yield headline(
-        "V8, fused fully, gains nothing over separate embeddings on its core when all dims are rotated",
-        {f"{p.heads} heads, {p.seq_q} queries, {p.seq_k} keys": Estimates({p.hdim: one}) for p, one in gains.items()},
+        "V8, fused fully, over separate embeddings on its core, all dims rotated",
+        {decoding(problem): Estimates({problem.hdim: one}) for problem, one in gains.items()},
         most=1.03,
+        unit="x",
     )
 
 
@@ -329,8 +417,8 @@ def c31(e: Evidence) -> Tests:
     yield headline(
         "Q alone fused over separate embeddings, both on V8's core",
         {
-            f"{p.heads} heads, {p.seq_q} queries, {p.seq_k} keys, {p.rotary_dim} dims rotated": Estimates({p.hdim: one})
-            for p, one in gains.items()
+            f"{decoding(problem)}, {problem.rotary_dim} dims rotated": Estimates({problem.hdim: one})
+            for problem, one in gains.items()
         },
         direction="faster",
     )

@@ -12,9 +12,10 @@ A place is undecided where the interval straddles the bounds, or there is none. 
 without lying in them, whether the ratio is reproduced cannot be told; a condition that only such places keep from
 reproduced does not weaken another that is.
 
-A claim of times is judged on their SMs, by the GPU alone and by their clock; where the two disagree, it depends on the
-clock. The whole card is shown and decides nothing. A claim of counters is judged on the whole card and, where its
-headline was read there too, at the load of an SM of theirs; all else once. README.md has the reasons.
+A claim of times is judged on their SMs, by the GPU alone and by their clock. A clock that cannot tell decides nothing.
+Where both say right, or both wrong, the weaker word counts; where they disagree, the claim depends on the clock. The
+whole card is shown and decides nothing. A claim of counters is judged on the whole card and, where its headline was
+read there too, at the load of an SM of theirs; all else once. README.md has the reasons.
 """
 
 import math
@@ -50,9 +51,9 @@ MEANS = {  # what a verdict says of a claim, to readers
     NOT_SUPPORTED: "the cause, taken away, closes less, or there is no gap",
     EXACT: "a count that agrees to the last digit",
     WRONG: "a count that does not; the row says what it is",
-    IN_PART: "the claim has parts; some stand and some fall",
+    IN_PART: "some of its parts stand and some fall, or as many places of one test stand as fall",
     ON_LOAD: "of counters: another verdict where each SM has the load that one of theirs had",
-    ON_TIMER: "on their SMs, another verdict when launches and host waits are timed",
+    ON_TIMER: "on their SMs the two clocks disagree: launches and host waits decide",
     UNDECIDED: "the intervals are too wide, or it is not measured here",
 }
 IN_PROSE = {  # the words of prose
@@ -193,5 +194,5 @@ def together(parts: Sequence[str]) -> str:
     if UNDECIDED in parts:
         return UNDECIDED
     if all(stand):
-        return HOLDS
+        return SAME_DIRECTION if SAME_DIRECTION in parts else HOLDS
     return REFUTED if all(part in FALLS for part in parts) else IN_PART

@@ -2,7 +2,7 @@
 
 from ..evidence import Estimate, Evidence
 from ..record import published
-from .claim import WRITE_UP, Tests, count, headline, undecided, universal
+from .claim import WRITE_UP, YES_OR_NO, Tests, count, headline, undecided, universal
 from .measures import ONLINE, SEPARATE
 
 PASSING = {  # the versions that the appendix lists, and the head dims
@@ -20,6 +20,7 @@ def d01(e: Evidence) -> Tests:
         "it is right on uniform input",
         {v: e.status(v, "ok", hdim=hdim, inputs="uniform") for v, hdim in PASSING.items()},
         equals=1,
+        unit=YES_OR_NO,
     )
 
 

@@ -128,7 +128,6 @@ def tflops(e: Evidence) -> Says:
 
 STANDS = {  # the claims of the write-up that are right, in words
     "C-18": "by how much V7 wins", "C-08": "why RoPE V3 loses",
-    "C-10": "where cached frequencies help", "B-02": "why sinusoidal V1 is slow",
     "B-24": "that sinusoidal fusion might not pay beside optimised kernels",
 }  # fmt: skip
 

@@ -1,21 +1,26 @@
 """Claims with their verdicts and tests."""
 
+import itertools
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from kernels import VERSIONS
 
 from ..claims import judge
-from ..claims.claim import EFFECT, HEADLINE, WRITE_UP, Claim
-from ..claims.rule import FALLS, IN_PROSE, MEANS, VERDICTS, told
+from ..claims.claim import EFFECT, HEAD_DIM, HEADLINE, WORDS, WRITE_UP, Claim
+from ..claims.rule import FALLS, IN_PART, IN_PROSE, MEANS, ON_TIMER, VERDICTS, told
 from ..evidence import DECIDED, Evidence
+from ..evidence.known import UNDECIDED
 from ..record import published
-from ..record.text import NOTHING, number
+from ..record.text import NOTHING
+from ..studies import THEIR_CLOCK, THEIR_SMS
 from .table import VERDICT_STYLE, Table, lines, mark, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
+FEW = 4  # numbers that a line names one by one
 
 
 def _given(e: Evidence) -> tuple[Counter[str], Counter[str]]:
@@ -51,7 +56,7 @@ def summary(e: Evidence) -> Table:
 
 
 def ledger(e: Evidence, letter: str) -> Table:
-    """The claims of a group, each with its verdict and, folded, its tests.
+    """The claims of a group, each with its verdict, what decides it and, folded, its tests.
 
     Attributes hold what the reader can pick a claim by: its documents, and the word of prose for its verdict.
     """
@@ -60,26 +65,34 @@ def ledger(e: Evidence, letter: str) -> Table:
         if claim.id.startswith(letter):
             tests, documents = judge.recorded(e.record)[claim.id], escape("|".join(claim.where), quote=True)
             place = f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
-            about = lines(escape(claim.claim), *map(small, _about(claim, e)))
+            about = lines(escape(claim.claim), conclusion(tests), *map(small, _about(claim, e)))
             word = f"<span data-status='{IN_PROSE[tests[0]['verdict']]}'></span>"
             rows.append((place, about + _tests(tests), word + verdict(tests)))
     return Table(("claim", "what is claimed", "verdict"), rows, source=DECIDED)
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The verdict of a claim; under it those of its parts and conditions, where they differ."""
-    heads = [row for row in rows if row["role"] == HEADLINE]
-    under: dict[str, dict[str, None]] = {}
-    for row in heads:
-        where = ", ".join(filter(None, (row["part"], row["condition"])))
-        under.setdefault(told(row["given"]), {})[where] = None
-    each = (small(f"{word}: {escape('; '.join(places))}") for word, places in under.items() if len(under) > 1)
+    """The verdict of a claim; under it those of its parts, and of the conditions that decide, where they differ."""
+    under: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if row["role"] == HEADLINE:
+            under.setdefault(row["part"] or "", {})[row["condition"] or ""] = told(row["given"])
+    found: dict[str, list[str]] = {}
+    for part, given in under.items():
+        given = {clock: given[clock] for clock in (THEIR_SMS, THEIR_CLOCK) if clock in given} or given
+        if len(set(given.values())) == 1:
+            given = {"": next(iter(given.values()))}
+        for condition, word in given.items():
+            where = ", ".join(filter(None, (part, condition.removeprefix("their SMs, "))))
+            found.setdefault(word, []).append(where)
+    each = (small(f"{word}: {escape('; '.join(places))}") for word, places in found.items() if len(found) > 1)
     return lines(verdict_mark(rows[0]["verdict"]), *each)
 
 
 def _about(claim: Claim, e: Evidence) -> Iterable[str]:
     """The source of a claim, the claims that it contradicts, and the published numbers that its tests name."""
-    yield "; ".join(f"{escape(document)}: {escape(places)}" for document, places in claim.where.items())
+    for document, places in claim.where.items():
+        yield f"<b title='{escape(document, quote=True)}'>{WORDS[document]}</b> {escape(places)}"
     if claim.against:
         yield f"against {', '.join(map(to, claim.against))}"
     if rows := judge.named(e.record)[claim.id] - set(VERSIONS):
@@ -91,6 +104,84 @@ def _printed(row: str) -> str:
     said = published.by_id()[row]
     where = escape(f"{said['source_document']}, {said['locator']}", quote=True)
     return f"<span title='{where}'>{row} ({said['value']:,.10g})</span>"
+
+
+def conclusion(tests: Sequence[Mapping[str, Any]]) -> str:
+    """What decides a claim, in a line: the test that gives its verdict, of a claim with parts the first that does."""
+    verdict = tests[0]["verdict"]
+    parts: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for row in tests:
+        if row["role"] == HEADLINE:
+            parts.setdefault(row["part"] or "", {}).setdefault(row["condition"] or "", []).append(row)
+    found = [_deciding(under) for under in parts.values()]
+    if verdict == UNDECIDED:
+        return f"<b>open</b> {escape(found[0][0]['reason'].split(';')[0])}"
+    wanted: Iterable[Collection[str]] = (FALLS, (IN_PART,), (verdict,), VERDICTS)
+    rows = next(rows for words in wanted for rows in found if rows[0]["given"] in words)
+    says, values = rows[0]["says"], _values(rows)
+    if verdict == ON_TIMER:
+        under = next(iter(parts.values()))
+        clocks = (f"{clock.split(', ')[1]} {_values(under[clock])}" for clock in (THEIR_SMS, THEIR_CLOCK))
+        values = "; ".join(clocks)
+    return f"<b>found</b> {escape(f'{says}: {values}; {_bounds(rows)}').replace('_', '_<wbr>')}"
+
+
+def _deciding(under: Mapping[str, list[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+    """The rows of a headline under the first condition that decides it: on their SMs, the GPU alone first."""
+    order = sorted(under.items(), key=lambda item: (item[1][0]["given"] == UNDECIDED, item[0] != THEIR_SMS))
+    return order[0][1]
+
+
+def _against(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of a statement about all places those that refute it; all rows where none does, and of other statements."""
+    falls = [row for row in rows if row["outcome"] in FALLS]
+    return falls if falls and rows[0]["kind"] in ("universal", "count") else [*rows]
+
+
+def _values(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What a headline found and where: each number of a few, else the least and the largest."""
+    told = [row for row in _against(rows) if row["measured"] is not None]
+    few = f" at {len(told)} of {len(rows)} places" if len(told) < len(rows) else ""
+    unit = told[0]["unit"] or ""
+    values = list(map(_value, told))
+    labels, hdims = zip(*map(_place, told))
+    if len(values) > FEW:
+        low, high = (_value(choose(told, key=lambda row: float(row["measured"]))) for choose in (min, max))
+        return f"{_bare(low, unit)} to {high}{few}"
+    if any(labels):
+        groups = itertools.groupby(zip(labels, values), key=lambda pair: pair[0])
+        return "; ".join(f"{label} {_listed([value for _, value in group], unit)}" for label, group in groups) + few
+    if len(set(values)) == 1:
+        return values[0] + few
+    return f"{_listed(values, unit)} at {HEAD_DIM}{_listed(hdims)}"
+
+
+def _listed(words: Sequence[str], unit: str = "") -> str:
+    *first, last = words
+    return " and ".join(filter(None, (", ".join(_bare(word, unit) for word in first), last)))
+
+
+def _bare(value: str, unit: str) -> str:
+    return value.removesuffix(unit).rstrip()
+
+
+def _bounds(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What a headline asks of the places that are told; nothing where they are asked several things."""
+    asked = list(dict.fromkeys(_rule(row) for row in _against(rows)))
+    if all(each.startswith("printed ") for each in asked):
+        return f"printed {', '.join(each.removeprefix('printed ') for each in asked)}"
+    return f"asked {', '.join(re.sub('^equals | to . digits?$', '', each) for each in asked)}"
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str]:
+    """The label and the head dim of a place, each empty where it has none."""
+    place = row["place"] or ""
+    label, found, hdim = place.rpartition(HEAD_DIM)
+    return (label.removesuffix(", "), hdim) if found else (place, "")
+
+
+def _rule(row: Mapping[str, Any]) -> str:
+    return str(row["rule"] or "").replace("published", "printed")
 
 
 def _tests(tests: Sequence[Mapping[str, Any]]) -> str:
@@ -107,18 +198,20 @@ def _tests(tests: Sequence[Mapping[str, Any]]) -> str:
 def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """What the tests of one thing found: a row for each place, a column for each condition."""
     conditions = list(dict.fromkeys(row["condition"] or "found" for row in rows))
-    places: dict[tuple[str, str], dict[str, str]] = {}
+    places: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in rows:
-        place = (row["place"] or "", (row["rule"] or "").replace("published", "printed"))
+        place = (*_place(row), _rule(row))
         places.setdefault(place, {})[row["condition"] or "found"] = _outcome(row)
     asks = small(" (is there a gap at all?)") if role == EFFECT else ""
     title = escape(": ".join(filter(None, (part, says)))) + asks
-    head = "".join(f"<th scope='col'>{escape(name)}</th> " for name in ("where", "asked", *conditions))
+    named = ("where", HEAD_DIM.strip(), "asked")
+    kept = [column for column in range(len(named)) if any(place[column] for place in places)]
+    head = "".join(f"<th scope='col'>{escape(name)}</th> " for name in (*(named[i] for i in kept), *conditions))
     body = "".join(
-        f"<tr><th scope='row'>{escape(place)}</th> <td>{escape(asked)}</td> "
+        f"<tr>{''.join(f'<td>{escape(place[column])}</td> ' for column in kept)}"
         + "".join(f"<td>{found.get(name, NOTHING)}</td> " for name in conditions)
         + "</tr>"
-        for (place, asked), found in places.items()
+        for place, found in places.items()
     )
     table = f"<table class='tests'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     open = dict.fromkeys(f"{IN_PROSE[row['outcome']]}: {row['reason']}" for row in rows if row["reason"])
@@ -126,11 +219,13 @@ def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) 
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
-    """What a test found, and its outcome. A share of a gap has no unit: the title says of what."""
-    unit = {"x": "×", "of the gap": "", "of the gain": ""}.get(row["unit"], row["unit"] or "")
-    value = "" if row["measured"] is None else escape(number(row["measured"], unit))
+    """What a test found, and its outcome."""
     style = VERDICT_STYLE[row["outcome"]]
-    return lines(value, f"<b class='{style}'>{IN_PROSE[row['outcome']]}</b>")
+    return lines(escape(_value(row)), f"<b class='{style}'>{IN_PROSE[row['outcome']]}</b>")
+
+
+def _value(row: Mapping[str, Any]) -> str:
+    return "" if row["measured"] is None else judge.shown(row["measured"], row["unit"] or "", row["low"] is None)
 
 
 def verdicts(e: Evidence, chosen: Iterable[Claim]) -> Table:

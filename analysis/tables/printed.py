@@ -15,11 +15,15 @@ NEAR = (0.10, 0.25)
 
 
 def stated() -> Iterator[tuple[str, Problem, list[dict[str, Any]]]]:
-    """By version and problem, the rows of published.csv that state a time: the write-up's first."""
+    """By version and problem, the rows of published.csv that state the time of a call, the write-up's first."""
     rows = published.load()
     rows = rows[(rows["quantity"] == "time_ms") & rows["version"].isin(list(VERSIONS)) & rows["hdim"].notna()]
     keys = ["version", *published.SHAPE, "rotary_dim", "dtype"]
-    for (name, *shape, rotary_dim, dtype), mine in rows.groupby(keys, sort=False, dropna=False):
+    order = [*VERSIONS]
+    groups = sorted(
+        rows.groupby(keys, sort=False, dropna=False), key=lambda group: (order.index(group[0][0]), group[0][5])
+    )
+    for (name, *shape, rotary_dim, dtype), mine in groups:
         causal = name.endswith("_causal") or name.startswith("fp16_phase6")
         batch, heads, seq_q, seq_k, hdim = (int(each) for each in shape)
         turned = 0 if rotary_dim != rotary_dim else int(rotary_dim)
@@ -43,10 +47,9 @@ def printed(e: Evidence) -> Table:
                 known[condition] += 1
                 near[condition] = [count + (abs(off) <= most) for count, most in zip(near[condition], NEAR)]
             cells.append(_cell(us, off))
-        low, high = min(values), max(values)
-        span = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+        ends = dict.fromkeys(f"{end(values):,.0f}" for end in (min, max))
         where = ", ".join(dict.fromkeys(row["id"] for row in said))
-        rows.append((lines(code(name), small(str(problem))), lines(f"{span} µs", small(where)), *cells))
+        rows.append((lines(code(name), small(str(problem))), lines(f"{' to '.join(ends)} µs", small(where)), *cells))
     counted = "; of ".join(
         f"{known[condition]} times on {condition}, {close} lie within 10 % and {far} within 25 %"
         for condition, (close, far) in near.items()
@@ -62,4 +65,4 @@ def printed(e: Evidence) -> Table:
 
 
 def _cell(us: Estimate, off: float | None) -> str:
-    return NOTHING if off is None else lines(f"{us.value:,.1f} µs", small(f"{100 * off:+.0f} %"))
+    return NOTHING if off is None else lines(f"{us.value:,.1f} µs", small(f"{100 * off:+.0f} %".replace("-", "−")))

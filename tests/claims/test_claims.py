@@ -139,6 +139,7 @@ def test_condition_whose_interval_is_too_wide_demotes_nothing() -> None:
     [
         (["holds", "refuted"], "in part"),
         (["holds", "exact"], "holds"),
+        (["supported", S], S),
         (["wrong", "refuted"], "refuted"),
         (["holds", U], U),
         (["wrong"], "wrong"),
@@ -208,7 +209,7 @@ def test_row_says_what_it_compares_and_what_it_is_from(card: Path) -> None:
     row = judge.judge_claim(claim("number", twice), at(card))[0]
     assert row["outcome"] == REPRODUCED and row["measured"] == pytest.approx(1.997, abs=1e-3)
     assert row["low"] > 1.98 and row["high"] < 2.02, "the spread of the times themselves is no matter"
-    assert (row["place"], row["unit"], row["rule"]) == ("hdim 512", "x", "published 2")
+    assert (row["place"], row["unit"], row["rule"]) == ("head dim 512", "x", "published 2×")
     assert row["evidence"] == "timings of log, run r"
     row = asked(card, lambda e: e.blocks("rope_separate", hdim=512) * e.ceiling("read_gb_s"), equals=256)
     assert row["outcome"] == HOLDS and row["measured"] == 256 and "low" not in row and row["condition"] == ""
@@ -252,8 +253,8 @@ def test_effect_counts_at_the_places_that_it_shares(card: Path) -> None:
     rows = judge.judge_claim(claim("cause", ask), at(card))
     found = {row["place"]: row["outcome"] for row in rows if row["role"] == "headline"}
     assert found == {
-        "a, hdim 512": "not supported", "a, hdim 2048": "supported", "b, hdim 512": "supported",
-        "b, hdim 2048": "supported",
+        "a, head dim 512": "not supported", "a, head dim 2048": "supported", "b, head dim 512": "supported",
+        "b, head dim 2048": "supported",
     }  # fmt: skip
 
 
