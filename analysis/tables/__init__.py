@@ -5,4 +5,5 @@ from .claims import summary as verdict_summary
 from .environment import coverage, machines, runs
 from .printed import printed
 from .steps import steps
+from .tensor_cores import phases
 from .versions import overview
