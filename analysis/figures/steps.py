@@ -1,6 +1,7 @@
 """Strips of one call of each version of a ladder: what is launched, where the host waits, how often keys are embedded.
 
-They are drawn from the plans of the versions. At the right is what is counted of a call, over what the first does.
+They are drawn from the plans of the versions. At the right is the work of a call, over that of the first: as the
+card's counters have it where they were read, else as the emulator counts it.
 """
 
 import contextlib
@@ -15,12 +16,12 @@ from matplotlib.patches import FancyBboxPatch
 
 from kernels import Plan
 
-from ..evidence import COUNTED, computed
-from ..models.moves import Stage, moves, plan_of, work
+from ..evidence import COUNTED, Evidence, Source, computed, counters_of
+from ..models.moves import COUNTERS, Stage, moves, plan_of, work
 from ..record.files import DataError
 from ..record.text import number
 from ..studies import MAIN
-from ..tables.steps import SHOWN, ladder
+from ..tables.steps import SHOWN, shown
 from ..tables.table import family_title, short
 from .style import Plot, styled
 
@@ -33,9 +34,10 @@ VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
 TITLES = {  # the edition's
     "attention": "With float4 a kernel reads a third of the sectors",
     "sinusoidal": "V1 to V5 embed each key 64 times, the hybrids once",
-    "rope": "V1 to V6 rotate each key for every query or every four, V7 once",
+    "rope": "V1 to V6 rotate keys 16 or 64 times, V8 three times",
     "fp16": "Tiles spare global memory, and shared memory pays for it",
 }
+ABOUT = {"rope": " The attention of V7 reads K as often as that of Separate."}
 SAME = ("attention_online", "rope_v1a", "rope_v1b")  # which move what their next step moves
 PIPELINES = {
     "Separate": "rope_separate",
@@ -44,22 +46,37 @@ PIPELINES = {
 }
 
 
-def steps(family: str) -> Plot:
+def steps(e: Evidence, family: str) -> Plot:
     """One call of each step of a ladder, at the head dim that its table shows; not of those that are not counted."""
     hdim, plans = SHOWN.get(family, MAIN.hdim), {}
-    for version in ladder(family):
+    for version in shown(family):
         with contextlib.suppress(DataError):
             plans.update({} if version.id in SAME else {version.id: plan_of(version.id, hdim)})
-    first, *_ = plans
+    names = [short(name).removesuffix(" 227k") for name in plans]
+    done, read = {name: work(name, plan.problem) for name, plan in plans.items()}, counted_on(e, plans)
+    by_card = f"as Nsight Compute does on the {e.card}" if read else "as it does, too"
     return _strips(
         f"{family}-steps",
         TITLES.get(family, family_title(family)),
         plans,
-        [short(name) for name in plans],
-        f" At the right: what is counted of a call, over that of {short(first)}; global memory in sectors of 32 bytes, "
-        "shared memory in wavefronts.",
-        {name: work(name, plan.problem) for name, plan in plans.items()},
+        names,
+        f"{ABOUT.get(family, '')} At the right: the work of a call at head dim {hdim} over that of {names[0]}; bold is "
+        "more, blue less, and grey nearly the same. Sectors of global memory, of 32 bytes, are as the emulator counts "
+        f"them; wavefronts of shared memory, and instructions of warps (instr.), {by_card}.",
+        {name: {**mine, **read.get(name, {})} for name, mine in done.items()},
+        counters_of(e, e.record.frame("counters").query("version in @plans")["run"]) if read else None,
     )
+
+
+def counted_on(e: Evidence, plans: Mapping[str, Plan]) -> dict[str, dict[str, float]]:
+    """`COUNTERS` of a call of each plan; nothing unless the card has them of all, so that all are counted alike."""
+    found = {
+        name: {what: e.counter(name, each, problem=plan.problem)[plan.problem] for what, each in COUNTERS.items()}
+        for name, plan in plans.items()
+    }
+    if not all(each for mine in found.values() for each in mine.values()):
+        return {}
+    return {name: {what: each.value for what, each in mine.items()} for name, mine in found.items()}
 
 
 def pipelines() -> Plot:
@@ -71,9 +88,9 @@ def pipelines() -> Plot:
 
 def _strips(
     id: str, title: str, plans: Mapping[str, Plan], names: Sequence[str], about: str,
-    done: Mapping[str, dict[str, float]],
+    done: Mapping[str, dict[str, float]], read: Source | None = None,
 ) -> Plot:  # fmt: skip
-    """A strip for each plan, and at its end what is `done` in a call over what the first does."""
+    """A strip for each plan, and at its end what is `done` in a call over what the first does; some is `read`."""
     first = next(iter(done.values()), {})
     shown = [what for what, amount in first.items() if amount]
     embeds = {plan.problem.family for plan in plans.values()} & VERBS.keys()
@@ -103,7 +120,7 @@ def _strips(
         f"Strips of one call of {', '.join(names)}: launches, waits, and how often each reads"
         f"{' and embeds' if embeds else ''} keys.",
         pd.concat(tables, ignore_index=True),
-        computed(f"drawn from the plans of {', '.join(plans)}") + COUNTED,
+        sum(filter(None, [COUNTED, read]), computed(f"drawn from the plans of {', '.join(plans)}")),
         title,
     )
 
@@ -120,7 +137,8 @@ def _launches(axis: Axes, middle: float, steps: Sequence[Stage | None], verb: st
         told = [verb.removesuffix("s"), next((each for each in step.reads if each in "qk"), "k").upper()]
         if step.attends:
             often = _often(step, verb) or f"reads K {number(step.passes)}×"
-            told = [f"{blocks // launch.cluster:,} block{'s' * (blocks > 1)}", often]
+            groups, what = blocks // launch.cluster, "block" if launch.cluster == 1 else "cluster"
+            told = [f"{groups:,} {what}{'s' * (groups > 1)}", often]
         width = ATTENDS if step.attends else MAKES
         box(axis, left, middle - 0.17, width, 0.34, *told, embeds=bool(step.attends and _often(step, verb)))
         left += width + 0.05
@@ -149,7 +167,7 @@ def box(axis: Axes, left: float, low: float, width: float, height: float, *lines
 def _told(ratio: float) -> str:
     if not ratio:
         return "none"
-    return "<.001×" if ratio < 0.001 else number(ratio, "×", 0 if ratio >= 10 else 2 if ratio >= 0.1 else 3)
+    return "<.01×" if ratio < 0.005 else number(ratio, "×", 0 if ratio >= 10 else 2)
 
 
 def _ratio(axis: Axes, x: float, y: float, ratio: float) -> None:

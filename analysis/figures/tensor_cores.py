@@ -34,8 +34,8 @@ def tensor_cores(e: Evidence) -> Plot | str:
         "tensor-cores",
         figure,
         "The report's shape: 8 heads of 512 tokens, head dim 64, on the GPU alone. Blue: Phase 4, the same with both "
-        "products on tensor cores, and the four steps of a new kernel, each on the step before. Grey: libraries. (The "
-        "page on half precision times Phase 4 in another run.)",
+        "products on tensor cores, and the four steps of a new kernel, each on the step before. Grey: libraries, "
+        f"those of PyTorch {e.study(STUDY).run['torch']}. (The page on half precision times Phase 4 in another run.)",
         "Bars of time. Tensor cores make Phase 4 several times as fast, scores in registers as "
         "much again, both products and copies ahead go below the libraries; wgmma is level with them.",
         frame,

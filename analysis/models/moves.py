@@ -19,8 +19,11 @@ EMBEDS = {"rope": ("rotation",), "sinusoidal": ("sin", "cos", "sincos")}  # even
 WORK = {  # what is compared of calls, by the counters that make it up
     "global": ("global.read.sectors", "global.write.sectors"),
     "shared": ("shared.wavefronts",),
-    "sines, powers": ("event.sin", "event.cos", "event.sincos", "event.pow"),
     "instr.": ("warp_inst",),
+}
+COUNTERS = {  # of a card, of what the emulator counts as PTX has it: the assembler joins loads and instructions
+    "shared": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "instr.": "smsp__inst_executed.sum",
 }
 
 

@@ -37,10 +37,3 @@ def span(values: Iterable[float], unit: str = "", digits: int | None = None) -> 
 def factor(ratio: float | None) -> str:
     """A speedup, or how many times as long: `"1.94×"`; a dash for None."""
     return NOTHING if ratio is None else number(ratio, "×", 2)
-
-
-def gained(ratio: float) -> str:
-    """A speedup in words: `"1.94 times as fast"`, `"13 % slower"`; below a half `"3.1 times as long"`."""
-    if ratio >= 1:
-        return f"{ratio:.2f} times as fast"
-    return f"{100 / ratio - 100:.0f} % slower" if ratio > 0.5 else f"{1 / ratio:.1f} times as long"

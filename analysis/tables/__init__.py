@@ -5,5 +5,6 @@ from .claims import summary as verdict_summary
 from .environment import coverage, machines, runs
 from .printed import printed
 from .steps import steps
+from .tensor_cores import phases
 from .v8 import v8_steps
 from .versions import overview

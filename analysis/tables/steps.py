@@ -1,5 +1,6 @@
 """The steps of a ladder: what each version tries, whether it is right, and how near to the ceiling it comes."""
 
+import math
 from html import escape
 
 from kernels import VERSIONS, Problem, Version
@@ -11,12 +12,25 @@ from ..evidence.evidence import home
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
 from ..models.rivals import V8, flops_left
 from ..record import published
-from ..record.text import NOTHING, factor, gained
+from ..record.text import NOTHING, factor, number
 from ..studies import MAIN, PHASES, SLICES, THEIR_SMS
 from .table import Table, lines, link, mark, short, small, status, why_none
 
 RIGHT = "right"
 SHOWN = {"fp16": 64}  # the head dim whose times are shown, of the other families that of `MAIN`
+BESIDE = {"attention": ("torch_matmul_softmax",), "rope": (V8,)}  # what a ladder is shown with, and not a step of it
+COMPARED = {  # what has no baseline of its own in the documents, and what it is compared with
+    "attention_atomics": "attention_baseline",
+    "torch_matmul_softmax": "attention_baseline",
+    "sinusoidal_separate_float4": "sinusoidal_separate_scalar",
+}
+MASKED = {"fp16_phase4": "fp16_phase4_causal"}  # a baseline, and the same with a causal mask
+REMARKS = {
+    "sinusoidal": "The hybrids are compared with Separate float4, all others with Separate scalar.",
+    "rope": "V8 is ours, and was timed in a study of its own with Separate beside it.",
+    "fp16": "Phase 4 is compared with Minimal, and Phase 7, which is ours, with Phase 4 in a study of its own. Phase 6 "
+    "has a causal mask: our × is over Phase 4 with that mask, the published one over Phase 4 without it.",
+}
 
 
 def ladder(family: str) -> list[Version]:
@@ -27,13 +41,24 @@ def ladder(family: str) -> list[Version]:
     return [version for version in found if version.id not in replaced]
 
 
+def shown(family: str) -> list[Version]:
+    """A ladder, and what it is shown with."""
+    return [*ladder(family), *(VERSIONS[name] for name in BESIDE.get(family, ()))]
+
+
 def problem_of(e: Evidence, name: str) -> Problem | None:
     """The documents' shape of a version whose time is shown."""
     return study_of(e, name).shapes(name, refused=True).get(SHOWN.get(VERSIONS[name].family, MAIN.hdim))
 
 
 def study_of(e: Evidence, name: str) -> Study:
-    return e.study("half_prompts" if name in PHASES else home(name))
+    return e.study("half_prompts" if name in PHASES else "beyond" if VERSIONS[name].beyond else home(name))
+
+
+def base_of(name: str, problem: Problem | None) -> str:
+    """The version that one is compared with: its baseline, with the mask of the problem; "" of a baseline."""
+    base = VERSIONS[name].baseline or COMPARED.get(name, "")
+    return MASKED.get(base, base) if problem and problem.causal else base
 
 
 def ceiling(e: Evidence, problem: Problem) -> float:
@@ -44,30 +69,33 @@ def ceiling(e: Evidence, problem: Problem) -> float:
 
 
 def steps(e: Evidence, family: str) -> Table:
-    """A row a step: what it tries, whether its result is right, its share of the ceiling, and its times."""
-    rows = [_row(e, study_of(e, version.id), version) for version in ladder(family)]
-    over = list(dict.fromkeys(v.baseline for v in ladder(family) if v.baseline))
+    """A row a step: what it tries, whether its result is right, how much of the peak it reaches, and its times."""
+    rows = [_row(e, study_of(e, version.id), version) for version in shown(family)]
+    header: tuple[str, ...] = ("version", "idea", "result", "peak reached", "published", "their SMs", "whole card")
+    results = "The result is of all head dims of the documents."
+    if len({row[2] for row in rows}) == 1:
+        results = f"The result is {rows[0][2]} in all rows, at all head dims of the documents."
+        rows, header = [(*row[:2], *row[3:]) for row in rows], (*header[:2], *header[3:])
+    over = {version.baseline for version in ladder(family) if version.baseline}
     caption = (
-        f"Head dim {SHOWN.get(family, MAIN.hdim)}; the result is of all head dims of the documents. Ceiling: both "
-        f"products at the {'fp32' if family != 'fp16' else 'tensor cores'} rate of the {e.card}, at their shapes. "
-        f"Times are of the GPU alone; × is the speedup over {' or '.join(map(link, over))}, above 1 faster. "
-        f"Published: {published.card(family)}, from several programs. More: the page of each version."
+        f"Head dim {SHOWN.get(family, MAIN.hdim)}. A step changes one above it. {results} Peak reached: the least time "
+        f"of both products, at the {'tensor-core' if family == 'fp16' else 'fp32'} rate of the {e.card}, over the "
+        f"time. Times are of the GPU alone; × is the speedup{f' over {link(*over)}' if len(over) == 1 else ''}, above "
+        f"1 faster. {REMARKS.get(family, '')} Published: {published.card(family)}, from several programs. Other head "
+        "dims: the page of each version."
     )
-    if family == "fp16":
-        caption += " Phase 7 was timed in a study of its own, with Phase 4 beside it; that gives its ×."
-    header = ("version", "idea", "result", "of the ceiling", "published", "their SMs", "whole card")
     source = measured(e, home(ladder(family)[0].id), SLICES, f"{SLICES}_fp16") + published_on(family)
-    return Table(header, rows, header[3:], caption, source=source, title="The steps")
+    return Table(header, rows, header[-4:], caption, source=source, title="The steps")
 
 
 def fusions(e: Evidence) -> Table:
     """Markdown for the README: each way of the log to fuse RoPE, and V8, over the log's separate kernels."""
     rows = []
     for version in (*(each for each in ladder("rope") if each.baseline), VERSIONS[V8]):
-        name, base, here = version.id, version.baseline or "", "beyond" if version.beyond else ""
-        problem = MAIN if version.beyond else problem_of(e, name)
+        name, base, problem = version.id, version.baseline or "", problem_of(e, version.id)
         said = published.speedup(name, base, problem) if problem else None
-        theirs, whole = (timed(*each, problem)[1] for each in ((e.under(THEIR_SMS), name, ""), (e, name, here)))
+        asked = ((e.under(THEIR_SMS), ""), (e, study_of(e, name).name))
+        theirs, whole = (timed(at, name, study, problem)[1] for at, study in asked)
         word = verdict(compare(said.low, said.high, theirs)) if said and theirs else NOTHING
         gains = (factor(each.value) if each else NOTHING for each in (said, theirs, whole))
         rows.append((f"[{short(name)}]({version.module.replace('.', '/')}.py)", version.title, *gains, word))
@@ -80,49 +108,64 @@ def fusions(e: Evidence) -> Table:
 
 
 def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:
-    name, base, problem = version.id, version.baseline or "", problem_of(e, version.id)
+    name, problem = version.id, problem_of(e, version.id)
     us, gain = timed(e, name, study.name, problem)
-    speed, ms = (
-        (published.speedup(name, base, problem), published.published(name, problem)) if problem else (None, None)
-    )
-    said = lines(f"{1e3 * ms.value:,.0f} µs" if ms else "", small(factor(speed.value)) if speed else "")
+    stale = mark("stale") if us and name in study.stale_versions() else ""
     return (
-        lines(link(name, short(name)), mark("stale") if name in study.stale_versions() else ""),
+        link(name, short(name).removesuffix(" 227k")),
         version.title,
         result(study, name),
         f"{100 * ceiling(e, problem) / us.value:.2f} %" if problem and us else NOTHING,
-        said or NOTHING,
-        "" if name in PHASES else _cell(*timed(e.under(THEIR_SMS), name, "", problem)),
-        _cell(us, gain),
+        _published(name, problem) if problem else NOTHING,
+        _cell(*timed(e.under(THEIR_SMS), name, "", problem)),
+        lines(_cell(us, gain), stale),
     )
 
 
+def _published(name: str, problem: Problem) -> str:
+    """The time and the speedup that the documents print; where they contradict each other, that they are of two."""
+    base = base_of(name, None)  # whatever the mask: the documents compare so
+    us, over = (published.published(each, problem) for each in (name, base))
+    speed = published.speedup(name, base, problem)
+    apart = us and over and speed and abs(math.log(speed.value * us.value / over.value)) > 0.1
+    told = small(_gain(speed.value) + ", another document" * bool(apart)) if speed else ""
+    return lines(f"{1e3 * us.value:,.0f} µs" if us else "", told) or NOTHING
+
+
 def timed(e: Evidence, name: str, study: str, problem: Problem | None) -> tuple[Estimate, Estimate]:
-    """A version's time on the GPU alone, and its speedup over its baseline."""
-    none, base = Estimate.none(Known(NOT_MEASURED)), VERSIONS[name].baseline
+    """A version's time on the GPU alone, and its speedup over what it is compared with."""
+    base = base_of(name, problem)
     if problem is None:
-        return none, none
+        return (Estimate.none(Known(NOT_MEASURED)),) * 2
     us = e.time(name, study, problem=problem)[problem]
-    return us, e.speedup(name, base, study, problem=problem)[problem] if base else none
+    if not base:
+        return us, Estimate.exact(1.0)
+    beside = "" if base in MASKED.values() else study  # one with a mask was added for a study of its own
+    return us, e.speedup(name, base, beside, problem=problem)[problem]
 
 
 def _cell(us: Estimate, gain: Estimate) -> str:
-    return lines(f"{us.value:,.1f} µs", small(factor(gain.value)) if gain else "") if us else status(why_none(us))
+    return lines(f"{us.value:,.1f} µs", small(_gain(gain.value)) if gain else "") if us else status(why_none(us))
+
+
+def _gain(ratio: float) -> str:
+    """A speedup, to two decimals below ten: `"0.83×"`, `"77×"`, and `"1×"` of the baseline itself."""
+    return number(ratio, "×", 0 if ratio >= 10 or ratio == 1 else 2)
 
 
 def told(e: Evidence, name: str) -> str:
     """The speed of a version at their shapes in one line, as Markdown; or why it has none."""
-    study, base, problem = study_of(e, name), VERSIONS[name].baseline or "", problem_of(e, name)
-    us, gain = timed(e, name, study.name, problem)
+    study, problem = study_of(e, name), problem_of(e, name)
+    base, (us, gain) = base_of(name, problem), timed(e, name, study.name, problem)
     if not problem or not us:
         known = study.known(name, problem) if problem else Known(NOT_MEASURED)
         why = why_none(us) if known.ran else known
         return f"{link(name)}: **{why.word}**" + f", {escape(why.reason)}" * bool(why.reason) + "."
-    if not gain:
+    if not base or not gain:
         return f"{link(name)}: **{us.value:,.1f} µs** a call at their shapes."
     said = published.speedup(name, base, problem)
-    printed = f", published {gained(said.value)}" if said else ""
-    return f"{link(name)} beside {link(base)}, at their shapes: **{gained(gain.value)}**{printed}."
+    printed = f" (published {_gain(said.value)})" if said else ""
+    return f"{link(name)} over {link(base)}, at their shapes: **{_gain(gain.value)}**{printed}."
 
 
 def result(study: Study, name: str) -> str:

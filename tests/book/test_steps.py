@@ -14,9 +14,8 @@ from analysis.evidence import Evidence
 from analysis.models import moves
 from analysis.record import published
 from analysis.record.files import COUNTS, problem_of, read_table
-from analysis.record.text import gained
 from analysis.studies import PHASES
-from analysis.tables.steps import ladder, study_of
+from analysis.tables.steps import ladder, shown, study_of
 from analysis.tables.steps import problem_of as shown_at
 from kernels import VERSIONS
 from kernels.version import Launch
@@ -30,8 +29,8 @@ def counted() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_pictures_of_a_ladder_are_its_plans_and_counts(family: str) -> None:
-    for name, drawn in figures.steps(family).data.groupby("version", sort=False):
+def test_pictures_of_a_ladder_are_its_plans_and_counts(e: Evidence, family: str) -> None:
+    for name, drawn in figures.steps(e, family).data.groupby("version", sort=False):
         plan = moves.plan_of(str(name), 64 if family == "fp16" else 2048)
         rows = drawn.to_dict("records")
         mine = counted()[counted()["version"] == name]
@@ -52,27 +51,35 @@ def test_pictures_of_a_ladder_are_its_plans_and_counts(family: str) -> None:
             place += 1
         if family == "rope":
             assert rotated * plan.problem.rotary_dim / 2 == mine.query("counter == 'event.rotation'")["value"].sum()
-        assert rows[0]["instr."] == mine.query("counter == 'warp_inst'")["value"].sum()
+        sectors = mine["counter"].isin(["global.read.sectors", "global.write.sectors"])
+        assert rows[0]["global"] == mine[sectors]["value"].sum()
+        for what, own in (("shared", "shared.wavefronts"), ("instr.", "warp_inst")):
+            of_card = e.counter(str(name), moves.COUNTERS[what], problem=plan.problem)[plan.problem]
+            emulated = mine[mine["counter"] == own]["value"].sum()
+            assert rows[0][what] == (of_card.value if of_card else emulated), (name, what)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_row_of_a_step_has_its_published_and_measured_times(e: Evidence, family: str) -> None:
-    rows = dict(zip([each.id for each in ladder(family)], tables.steps(e, family).plain().rows))
+    table = tables.steps(e, family).plain()
+    rows = {version.id: dict(zip(table.header, row)) for version, row in zip(shown(family), table.rows, strict=True)}
     assert {v.variant_of or v.id for v in ladder(family) if v.id not in PHASES} == {
         v.id for v in VERSIONS.values() if v.family == family and v.of_log and not (v.fast_math or v.variant_of)
     }
-    for name, (_, _, result, share, said, _, theirs) in rows.items():
+    for name, row in rows.items():
+        share, said, time = (row[what] for what in ("peak reached", "published", "whole card"))
+        result = row.get("result", "right")  # a column that has one word alone is not shown
         problem, study = shown_at(e, name), study_of(e, name)
         if problem is None:
-            assert not study.versions(family) and (result, theirs) == ("not measured", "not measured")
+            assert not study.versions(family) and (result, time) == ("not measured", "not measured")
             continue
         known, us = study.known(name, problem), study.medians(name, problem, "device_warm")
         assert result.startswith("right") == (known.word == "ok"), name
         if np.isnan(us).all():
-            assert theirs == known.word and share == "–"
+            assert time == known.word and share == "–"
             continue
         mean = math.exp(np.nanmean(np.log(us)))
-        assert theirs.startswith(f"{mean:,.1f} µs")
+        assert time.startswith(f"{mean:,.1f} µs")
         peak = e.gpu["ceilings"]["tensor_tflops" if family == "fp16" else "fp32_tflops"]
         least = problem.flops / peak / 1e6 / (2 * 512 / 513 if problem.causal else 1)
         assert float(share.removesuffix(" %")) == pytest.approx(100 * least / mean, abs=0.005)
@@ -87,7 +94,7 @@ def test_step_shows_its_speed_and_its_diff(e: Evidence, monkeypatch: pytest.Monk
     notebook.step(e, "attention_tensor_core_v1_227k")
     diff, speed, other, refused = (str(each.data) for each in shown)
     gain = e.speedup("rope_v1b", "rope_separate", hdim=2048)[2048].value
-    assert gained(gain) in speed and "published" in speed
+    assert f"**{gain:.2f}×**" in speed and "published" in speed
     assert "\n--- rope_v1a\n+++ rope_v1b\n" in diff and "\n-" in diff and "\n+" in diff
     assert "infeasible" in refused and "KB" in refused.replace(" B", " KB")
     assert "\n--- attention_online\n+++ attention_tensor_core_v1\n" in other
