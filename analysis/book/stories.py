@@ -96,14 +96,14 @@ def told(version: Version) -> list[str]:
     found = []
     if version.id in STORY:
         chapter, text = STORY[version.id]
-        found.append(f"{text} Told in [{_title(chapter)}](../chapters/{chapter}.ipynb).")
+        found.append(f"{text} More: [{_title(chapter)}](../chapters/{chapter}.ipynb)")
     steps = _steps()
     if step := steps.get(version.id) or steps.get(f"{version.id}_227k"):
         chapter, section = step
-        found.append(f"{_title(chapter)}: <a href='../chapters/{chapter}.html#{make_id(section)}'>{section}</a>.")
+        found.append(f"{_title(chapter)}: <a href='../chapters/{chapter}.html#{make_id(section)}'>{section}</a>")
     elif version.of_log and not found:
         chapter = {"fp16": "half"}.get(version.family, version.family)
-        found.append(f"Told in [{_title(chapter)}](../chapters/{chapter}.ipynb).")
+        found.append(f"More: [{_title(chapter)}](../chapters/{chapter}.ipynb)")
     return found
 
 

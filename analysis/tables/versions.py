@@ -28,13 +28,13 @@ Reason = tuple[str, str, str]
 Column = Callable[[Problem], str]
 WARM = TIMERS[0]
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?!\w)")  # a whole one in a reason
-BESIDE = {  # what a page compares a version with beside its baseline and the version that it changes
+BESIDE = {  # what a page compares a version with beside its baseline, if not with the version that it changes
     "rope_v8": FUSIONS[1:],
     "rope_hybrid_v8": FUSIONS[:1],
-    "sinusoidal_v5": ("sinusoidal_separate_float4",),
+    "sinusoidal_v5": ("sinusoidal_separate_float4", "sinusoidal_v4"),
     "sinusoidal_v5_fast_math": ("sinusoidal_separate_float4",),
     "fp16_phase6_iter1": ("fp16_phase4_causal",),  # Phase 4 itself has no mask
-    "fp16_phase6_iter2": ("fp16_phase4_causal",),
+    "fp16_phase6_iter2": ("fp16_phase4_causal", "fp16_phase6_iter1"),
 }
 LEGEND = (
     "Over: how many times as fast, on the device (<code>device_warm</code>), with the 95 % interval {covers}. µs: the "
@@ -114,7 +114,7 @@ def _timers(study: Study) -> list[str]:
 
 def compared(e: Evidence, study: Study, version: Version, problems: Sequence[Problem]) -> list[str]:
     """The versions over which its speed was measured in a study."""
-    names = (version.baseline, version.parent, *BESIDE.get(version.id, ()))
+    names = (version.baseline, *BESIDE.get(version.id, (version.parent,)))
     others = [each for each in dict.fromkeys(names) if each]
 
     def measured(other: str) -> bool:
@@ -169,13 +169,13 @@ def _by_slice(e: Evidence, study: Study, version: Version, problems: Sequence[Pr
 
 def _about(e: Evidence, study: Study, version: Version, states: bool = False) -> str:
     """The caption of a table of times: what differs from table to table."""
-    told = f"Run {study.run['run']} on the {e.card}, {study.processes} processes."
+    text = f"Run {study.run['run']} on the {e.card}, {study.processes} processes."
     if states:
-        told += f" Published on the {published.card(version.family)}; times of different cards are not compared."
-        told += " The whole card decides no verdict." * (not _decides(study))
+        text += f" Published on the {published.card(version.family)}; times of different cards are not compared."
+        text += " The whole card decides no verdict." * (version.baseline is not None and not _decides(study))
     if version.id in study.stale_versions():
-        told += " <b>Stale</b>: the code has changed since."
-    return told
+        text += " <b>Stale</b>: the code has changed since."
+    return text
 
 
 def _over(e: Evidence, study: Study, version: Version, other: str, problem: Problem) -> str:
