@@ -9,6 +9,7 @@ from kernels.checking.check import supports
 
 from ..evidence import Evidence, Source, Study, computed, measured, published_on
 from ..evidence.known import WRONG
+from ..models.moves import example
 from ..record import published
 from ..record.files import DataError
 from ..record.text import NOTHING, span
@@ -167,7 +168,7 @@ def defects() -> Table:
     studied = [STUDIES[name] for name in (*PUBLISHED.split(","), "controlled", "beyond")]
     problems = dict.fromkeys(problem for study in studied for problem in study.problems)
     for version in (each for each in VERSIONS.values() if each.of_log and each.built_from == each.id):
-        plans = [version(problem) for problem in problems if supports(version, problem)]
+        plans = [version(problem) for problem in problems if supports(version, problem)] or [example(version)]
         for text in {text for plan in plans for text in (plan.defect, *(each.why for each in plan.hazards)) if text}:
             bugs = [bug for parts, bug, *_ in DEFECTS if any(part in text for part in parts)]
             if not bugs:
