@@ -90,19 +90,24 @@ def execute_all(e: Evidence, source: Path) -> None:
 
 
 def figure_index(source: Path) -> str:
-    """A thumbnail of each figure of the executed chapters, which leads to the place where it stands first."""
-    items: dict[str, str] = {}
+    """A thumbnail of each figure of the executed chapters, by chapter, which leads to where it stands first."""
+    seen, parts = set[str](), []
     for name in chapters():
-        for cell in nbformat.read(source / CHAPTERS / f"{name}.ipynb", as_version=4).cells:
-            for figure in filter(None, (output.get("metadata", {}).get(FIGURE) for output in cell.get("outputs", ()))):
-                items.setdefault(
-                    figure["id"],
+        cells, items = nbformat.read(source / CHAPTERS / f"{name}.ipynb", as_version=4).cells, []
+        for output in (output for cell in cells for output in cell.get("outputs", ())):
+            figure = output.get("metadata", {}).get(FIGURE)
+            if figure and figure["id"] not in seen:
+                seen.add(figure["id"])
+                items.append(
                     f"<li><a href='chapters/{name}.html#figure-{figure['id']}'>"
                     f"<img src='figures/{figure['id']}.png' alt='{escape(figure['alt'], quote=True)}' loading='lazy'>"
-                    f"{escape(figure['title'])}</a></li>",
+                    f"{escape(figure['title'])}</a><br><small>{figure['told']}</small></li>"
                 )
+        if items:
+            titles = [each.source.partition("\n")[0][2:] for each in cells if each.source.startswith("# ")]
+            parts.append(f"## {(*titles, 'Front page')[0]}\n\n<ul class='figure-index'>{''.join(items)}</ul>\n")
     told = "Each figure leads to its place in the book, where its files, its data and how to cite it are."
-    return f"{pages.HEAD}# Figures\n\n{told}\n\n<ul class='figure-index'>{''.join(items.values())}</ul>\n"
+    return "\n".join([f"{pages.HEAD}# Figures\n\n{told}\n", *parts])
 
 
 def footer(e: Evidence) -> str:

@@ -4,6 +4,7 @@ Findings are the sentences of the reference edition; on another card a badge say
 """
 
 import inspect
+import re
 import textwrap
 from collections import Counter
 from typing import Any
@@ -25,6 +26,7 @@ from .edition import edition
 from .sources import change_text, diff_text
 
 FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
+SENTENCE = re.compile(r"(?<=[.!?]) ")  # between two sentences of a caption
 SOURCES = ("recorded", "live")
 STYLE = {HOLDS: "ok", DIFFERS: "wrong", OPEN: "stale", NOT_MEASURED: "unsupported"}
 
@@ -65,8 +67,9 @@ def show(what: Plot | Table | str, e: Evidence, folded: str = "") -> None:
     if isinstance(what, Plot):
         where = saving.folder(e.slug)
         saving.save(what, where)
-        told = {"id": what.id, "title": what.title, "alt": what.alt}
-        display(HTML(saving.to_html(what, where)), metadata={FIGURE: told})
+        first = SENTENCE.split(what.caption, maxsplit=1)[0]
+        about = {"id": what.id, "title": what.title, "alt": what.alt, "told": first}
+        display(HTML(saving.to_html(what, where)), metadata={FIGURE: about})
     elif isinstance(what, Table) and what.rows:
         anchor = what.anchor()
         _seen[anchor] += 1

@@ -5,6 +5,7 @@ comes from its registration and its plans, what it does from the tables under da
 No page is in the contents: the chapter of all versions, and every name of one, leads there.
 """
 
+import difflib
 import inspect
 import re
 import sys
@@ -13,6 +14,7 @@ from html import escape
 from pathlib import Path
 
 from kernels import VERSIONS, Version
+from kernels.version import FAMILIES
 
 from ..claims import judge
 from ..evidence import Evidence
@@ -21,9 +23,27 @@ from ..tables import versions
 from ..tables.claims import verdicts
 from ..tables.table import PEERS, Table, has_page, link, page_of
 from . import citing, sources
+from .stories import served, told
 
 HEAD = "---\norphan: true\n---\n\n"  # in no table of contents
 CHAPTER = "[Every version](../chapters/versions.ipynb)"
+ALIKE = 0.25  # of the lines of two listings, from which on their diff shows a change
+NAMES = {  # what the letters in names of kernels beyond the log mean, by how a name begins
+    "attention_wgmma_": "c: blocks of a cluster, q: queries of a tile, w: dims of a slice, g: warpgroups of a block",
+    "attention_portable_": "q: queries of a tile, d: head dim, e: keys that a thread takes at a time, l: threads "
+    "that share a key, a: warps that take different keys, t: threads of a block",
+    "attention_c": "c: blocks of a cluster, q and k: queries and keys of a tile, w: dims of a block, a: warps that "
+    "take different keys, d: warps that take different dims",
+    "decode_": "d: head dim, r: queries of a tile, u: keys that a lane loads at a time, w: warps, times blocks an SM",
+    "wide_": "d: head dim, r: queries of a tile, u: keys of a batch, w: warps, times blocks on an SM, c: blocks of a "
+    "cluster",
+    "chunk_": "d: head dim, r: queries of a tile, u: keys of a warp, w: warps, times blocks on an SM",
+    "prompt_mma_": "d: head dim, r: queries of a tile, times warps that share its keys, s: tiles in shared memory, a: "
+    "tiles copied ahead",
+    "prompt_wgmma_": "d: head dim, k: keys of a tile, s: tiles in shared memory",
+    "prompt_persistent_": "d: head dim, k: keys of a tile, s: tiles in shared memory",
+    "prompt_parts_": "d: head dim, g: warpgroups, s: tiles in shared memory",
+}
 
 
 def html(what: Table | str) -> str:
@@ -50,8 +70,8 @@ def listed(reasons: Iterable[tuple[str, str, str]]) -> str:
     return f"<ul class='evidence-list'>{''.join(items)}</ul>" if items else ""
 
 
-def about(version: Version) -> str:
-    """A version's change, source, baseline, and the address of its code."""
+def about(e: Evidence, version: Version) -> str:
+    """A version's change, source, what it is compared with, and the address of its code."""
     change = version.change[:1].upper() + version.change[1:]
     if version.parent:
         change = f"Changes {link(version.parent)}: {version.change}"
@@ -63,49 +83,83 @@ def about(version: Version) -> str:
     control = next((each.id for each in VERSIONS.values() if each.control_of == version.id), "")
     path = Path(*version.module.split(".")).with_suffix(".py")
     facts = {
-        "Compared with": link(version.baseline) if version.baseline else "",
         "In CUDA C++": link(control) if control else "",
         "Code": citing.to_file(str(path)) if (ROOT / path).is_file() else "",
     }
-    told = (f"*{word}*: {fact}." for word, fact in facts.items() if fact)
-    return joined([f"**{version.title}**", f"{change}." if change else "", " ".join([kind, *told])])
+    facts_told = (f"*{word}*: {fact}." for word, fact in facts.items() if fact)
+    first = [*versions.headline(e, version), *told(version), served(version)]
+    return joined([
+        f"**{version.title}**",
+        f"{change}." if change else "",
+        "\n".join(f"- {text}" for text in first if text),
+        " ".join([kind, *facts_told]),
+    ])
+
+
+def neighbours(version: Version) -> str:
+    """Links to all versions, and to the page before and the page behind that of a version."""
+    order = [each.id for family in FAMILIES for each in versions.in_order(family) if has_page(each)]
+    at = order.index(version.id) if version.id in order else -1
+    before, behind = (order[i] if 0 <= at and 0 <= i < len(order) else "" for i in (at - 1, at + 1))
+    parts = [f"← [{before}]({before}.md)" * bool(before), CHAPTER, f"[{behind}]({behind}.md) →" * bool(behind)]
+    return " · ".join(filter(None, parts))
 
 
 def measured(e: Evidence, version: Version) -> str:
-    """The times at the documents' shapes, and folded, those of the other studies."""
+    """The times at the documents' shapes, on their SMs and on the whole card; and folded, those of other studies."""
     shown = [(study, html(table)) for study, table in versions.times(e, version)]
-    first = shown[0][1] if shown else f"No time was measured on the {e.card}."
-    return joined([first, *(folded(*each) for each in shown[1:])])
+    if not shown:
+        return f"No time was measured on the {e.card}."
+    return joined([*(f"**{study}**\n\n{table}" for study, table in shown[:2]), *(folded(*each) for each in shown[2:])])
+
+
+def legend(e: Evidence) -> str:
+    """What the columns of all tables of times say: once a page."""
+    return f"<p class='evidence-caption'>{versions.LEGEND.format(covers=e.covers())}</p>"
 
 
 def checked(e: Evidence, version: Version) -> str:
     """Why results are not right, and folded, why problems are not taken."""
     wrong, refused = versions.reasons(e, version)
-    return joined([listed(wrong), folded(f"{len(refused)} reasons why it does not take a problem", listed(refused))])
+    return joined([listed(wrong), folded("Why it does not take other problems", listed(refused))])
 
 
 def _words(version: Version) -> str:
-    """The paragraphs of its file and of its planner, without titles and source."""
-    documents = (inspect.getdoc(each) for each in (sys.modules.get(version.module), version.plan) if each)
+    """The paragraphs of its file, where that is of one version, and of its planner, without titles and source."""
+    alone = len({each.variant_of or each.id for each in VERSIONS.values() if each.module == version.module}) == 1
+    module = sys.modules.get(version.module) if alone else None
+    documents = (inspect.getdoc(each) for each in (module, version.plan) if each)
     paragraphs = [text for document in documents for text in (document or "").split("\n\n")[1:]]
     told = (" ".join(text.split()) for text in paragraphs if not text.startswith(("Source:", "Raises:", "    ")))
     return "\n".join("<p>" + re.sub(r"`+([^`]+)`+", r"<code>\1</code>", escape(text)) + "</p>" for text in told)
 
 
 def changes(version: Version) -> str:
-    """The change from its parent, in words and as a diff."""
-    diff = sources.diff_text(version.id).rstrip() if version.parent else ""
+    """The change from its parent, in words and, where that is a change and not another kernel, as a diff."""
+    if not version.parent:
+        return _words(version)
+    old, new = (sources.kernel_text(each).splitlines() for each in (version.parent, version.id))
+    if difflib.SequenceMatcher(None, old, new, autojunk=False).ratio() < ALIKE:
+        return joined([_words(version), f"Most lines differ from those of {link(version.parent)}: no diff is shown."])
+    diff = sources.diff_text(version.id).rstrip()
     return joined([_words(version), f"```diff\n{diff}\n```" if diff else ""])
+
+
+def compiled(e: Evidence, version: Version) -> str:
+    """Reports of the compiler, and what the letters in the names of the kernels mean."""
+    table = html(versions.resources(e, version))
+    text = re.sub("<[^>]+>", "", table)
+    letters = "; ".join(f"<code>{name}</code>: {means}" for name, means in NAMES.items() if f" {name}" in text)
+    return joined([table, f"<p class='evidence-caption'>Letters in names. {letters}.</p>" if letters else ""])
 
 
 def others(e: Evidence, page: str, level: str = "###") -> str:
     """Sections, with headings of a level, of the versions that have no page of their own."""
-    families = dict.fromkeys(version.family for version in VERSIONS.values())
-    found = [each for family in families for each in versions.in_order(family)]
+    found = [each for family in FAMILIES for each in versions.in_order(family)]
     told = []
     for each in found:
         if not has_page(each) and page_of(each.id) == page:
-            parts = [about(each), measured(e, each), checked(e, each), folded("What it changes", changes(each))]
+            parts = [about(e, each), measured(e, each), checked(e, each), folded("What it changes", changes(each))]
             told.append(joined([f"<div id='{each.id}'></div>", f"{level} {each.id}", *parts]))
     return joined(told)
 
@@ -115,12 +169,12 @@ def page(e: Evidence, version: Version) -> str:
     named, text = judge.named(e.record), sources.kernel_text(version.id).rstrip()
     claims = [claim for claim in judge.claims() if version.id in named[claim.id]]
     parts = [
-        f"# {version.id}\n\n{about(version)}\n\n{CHAPTER}",
-        section("Measured", measured(e, version)),
+        f"# {version.id}\n\n{neighbours(version)}\n\n{about(e, version)}",
+        section("Measured", joined([measured(e, version), legend(e)])),
         section("Checked", checked(e, version)),
         section("Claims that name it", verdicts(e, claims)),
         section("Declared hazards", versions.hazards(e, version)),
-        section("What the compiler reports", versions.resources(e, version)),
+        section("What the compiler reports", compiled(e, version)),
         section("Counted", versions.counts(e, version)),
         section("Hardware counters", versions.counters(e, version)),
         section("What it changes" if version.parent else "What it is", changes(version)),
@@ -133,8 +187,8 @@ def page(e: Evidence, version: Version) -> str:
 def write(e: Evidence, folder: Path) -> None:
     """Make the pages in a folder of their own, one of them of what a user would pick instead."""
     texts = {version.id: page(e, version) for version in VERSIONS.values() if has_page(version)}
-    told = f"What a user would pick instead of these kernels. {CHAPTER}"
-    texts[PEERS] = f"{HEAD}# Peers\n\n{told}\n\n{others(e, PEERS, '##')}\n"
+    top = f"What a user would pick instead of these kernels. {CHAPTER}"
+    texts[PEERS] = f"{HEAD}# Peers\n\n{joined([top, legend(e), others(e, PEERS, '##')])}\n"
     folder.mkdir(parents=True)
     for name, text in texts.items():
         (folder / f"{name}.md").write_text(text, encoding="utf-8")

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kernels import Problem, Unsupported
+from kernels import VERSIONS, Problem, Unsupported
 from kernels.limits import Share
 from kernels.op.warm import Call
 
@@ -79,7 +79,7 @@ def rivals(
     """The peers that are right and were timed beside a right version of ours in these studies, the fastest first."""
     found = []
     for study in studies:
-        for name in e.study(study).versions("rope", peers=True):
+        for name in e.study(study).versions(VERSIONS[ours].family, peers=True):
             if right(e, study, problem, ours, name):
                 mine, theirs = (e.time(each, study, timer, problem=problem)[problem] for each in (ours, name))
                 if over := theirs / mine:

@@ -3,8 +3,8 @@
 from .claims import in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
 from .environment import coverage, machines, runs
+from .overview import defects, overview
 from .printed import printed
 from .steps import steps
 from .tensor_cores import phases
 from .v8 import v8_steps
-from .versions import overview

@@ -32,6 +32,8 @@ VERDICT_STYLE = {
 class Table:
     """Rows of HTML cells. `numbers` names the columns that are set flush right; equal first cells are joined.
 
+    A row of a single cell is a heading for those below it.
+
     `id` is its address in a page and `title` what it is called, by default made from its header; `source` where its
     numbers are from, by default the evidence that it is shown for.
     """
@@ -76,6 +78,9 @@ class Table:
         body = []
         for first, group in itertools.groupby(self.rows, key=lambda row: row[0]):
             rows = list(group)
+            if len(rows[0]) == 1 < len(self.header):
+                body.append(f"<tr class='part'><th scope='rowgroup' colspan='{len(self.header)}'>{first}</th></tr>")
+                continue
             start = cell("th", 0, first, f' scope="rowgroup" rowspan="{len(rows)}"')
             for place, row in enumerate(rows):
                 cells = "".join(cell("td", i, text) for i, text in enumerate(row) if i)

@@ -1,7 +1,9 @@
-"""Tables of a version's page: times, checks, launches, counts, what the documents state; and of all versions."""
+"""Tables of a version's page: times, checks, launches, counts, and what the documents state."""
 
+import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 import pandas as pd
@@ -9,20 +11,37 @@ import pandas as pd
 from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import supports
 
-from ..claims.rule import compare
-from ..evidence import Evidence, Source, Study, measured, published_on
-from ..evidence.known import WRONG, word
+from ..claims.rule import compare, told
+from ..evidence import Estimate, Estimates, Evidence, Study
+from ..evidence.known import OK, WRONG, word
 from ..models.moves import example
-from ..models.rivals import label
+from ..models.rivals import Rival, label, rivals
 from ..record import published
 from ..record.files import DATA, read_records
 from ..record.published import main_problems
-from ..record.text import NOTHING, number, span
-from ..studies import STUDIES, TIMERS
-from .table import Table, code, lines, link, mark, short, small, speedup_cell, stated, status, time_cell
+from ..record.text import NOTHING, factor, number, span
+from ..record.timers import timer_of
+from ..studies import FUSIONS, MAIN, MATCHED, SLICES, STUDIES, THEIR_SMS, TIMERS, unrotated
+from .table import Table, code, lines, link, mark, ratio, small, stated, status, time_cell
 
 Reason = tuple[str, str, str]
-LIBRARIES = ("cudnn", "flashinfer", "fa3")  # beside what goes beyond the log, in names of peers
+Column = Callable[[Problem], str]
+WARM = TIMERS[0]
+NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?!\w)")  # a whole one in a reason
+BESIDE = {  # what a page compares a version with beside its baseline, if not with the version that it changes
+    "rope_v8": FUSIONS[1:],
+    "rope_hybrid_v8": FUSIONS[:1],
+    "sinusoidal_v5": ("sinusoidal_separate_float4", "sinusoidal_v4"),
+    "sinusoidal_v5_fast_math": ("sinusoidal_separate_float4",),
+    "fp16_phase6_iter1": ("fp16_phase4_causal",),  # Phase 4 itself has no mask
+    "fp16_phase6_iter2": ("fp16_phase4_causal", "fp16_phase6_iter1"),
+}
+LEGEND = (
+    "Over: how many times as fast, on the device (<code>device_warm</code>), with the 95 % interval {covers}. µs: the "
+    "median of the processes ± half their range. Error: the largest, as a share of what is allowed. Wrong as declared: "
+    "the result is the wrong one that the version is known to have. A dash: not measured, or one of the two does not "
+    "run."
+)
 
 
 def of_table(table: str) -> list[tuple[str, str, float]]:
@@ -43,8 +62,8 @@ def in_order(family: str) -> list[Version]:
 
 
 def complete(e: Evidence) -> list[Study]:
-    """The studies with a complete run."""
-    return [study for study in map(e.study, STUDIES) if study]
+    """The studies with a complete run, but that of counters alone."""
+    return [study for study in map(e.study, STUDIES) if study and study.name != MATCHED]
 
 
 def taken(study: Study, version: Version) -> list[Problem]:
@@ -55,73 +74,211 @@ def taken(study: Study, version: Version) -> list[Problem]:
 
 def shape(problem: Problem) -> str:
     """Head dim, and the rest of the shape small, with its dtype."""
-    rest = label(problem).replace(f" D{problem.hdim}", "")
-    rest += f" {problem.dtype}" * (problem.dtype not in rest)
-    return f"{problem.hdim} {small(rest + f' {problem.table} table' * (problem.table != 'computed'))}"
+    rest = rest_of(problem) + f" {problem.dtype}" + f" {problem.table} table" * (problem.table != "computed")
+    return f"{problem.hdim} {small(rest)}"
+
+
+def rest_of(problem: Problem) -> str:
+    """A problem in words without its family and its head dim."""
+    return label(problem).replace(f" D{problem.hdim}", "")
 
 
 def times(e: Evidence, version: Version) -> list[tuple[str, Table]]:
-    """Words and a table of times and ratios by shape for each study."""
+    """Words and a table of times and ratios for each study: on their SMs first, then the documents' shapes on the whole
+    card, and what is stale last."""
+
+    def place(study: Study) -> tuple[bool, bool, bool]:
+        return version.id in study.stale_versions(), not _decides(study), study.name not in ("log", "fp16")
+
     tables = []
-    for study in complete(e):
+    for study in sorted(complete(e), key=place):
         if problems := taken(study, version):
-            about = STUDIES[study.name].about
-            tables.append((f"Study {study.name}: {about[0].lower()}{about[1:]}", _times(e, study, version, problems)))
+            make = _by_slice if len(_timers(study)) > 1 else _times
+            words = f"{STUDIES[study.name].about} (study {study.name})"
+            words += ", stale" * (version.id in study.stale_versions())
+            tables.append((words, make(e, study, version, problems)))
     return tables
 
 
+def _decides(study: Study) -> bool:
+    """Whether it is one on as many SMs as the authors' card has, by which a claim of times is judged."""
+    return study.name in (SLICES, f"{SLICES}_fp16")
+
+
+def _timers(study: Study) -> list[str]:
+    """The timers of the GPU alone, one for each slice; not those with as many blocks as an SM of another target holds.
+    """
+    found = (timer for timer in STUDIES[study.name].timers if timer.startswith(WARM))
+    return [timer for timer in found if not timer_of(timer).cap.startswith("sm_")]
+
+
+def compared(e: Evidence, study: Study, version: Version, problems: Sequence[Problem]) -> list[str]:
+    """The versions over which its speed was measured in a study."""
+    names = (version.baseline, *BESIDE.get(version.id, (version.parent,)))
+    others = [each for each in dict.fromkeys(names) if each]
+
+    def measured(other: str) -> bool:
+        found = (e.speedup(version.id, other, study.name, timer, problem=problems) for timer in _timers(study))
+        return any(each.known for each in found)
+
+    return [each for each in others if measured(each)]
+
+
 def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Problem]) -> Table:
-    others = list(dict.fromkeys(name for name in (version.baseline, version.parent) if name))
-    peers = (name for name in study.taken if name in VERSIONS and any(word in name for word in LIBRARIES))
-    others += peers if version.beyond else ()
-    others = [each for each in others if e.speedup(version.id, each, study.name, "device_warm", problem=problems).known]
-    us = {timer: e.time(version.id, study.name, timer, problem=problems) for timer in TIMERS}
-    us = {timer: found for timer, found in us.items() if found}
-    claims = {problem: _published(e, study, version, problem) for problem in problems}
-    caption = (
-        f"Run {study.run['run']} on the {e.card}. Over: how many times as fast, on the device "
-        f"(device_warm), with the 95 % interval {e.covers()}. µs: median of "
-        f"{study.processes} processes ± half their range. Error: the largest, as a share of what "
-        "is allowed; a declared wrong result is compared with itself, in float64."
-    )
-    if any(claims.values()):
-        caption += f" Published on the {published.card(version.family)}; times of different cards are not compared."
-    if version.id in study.stale_versions():
-        caption += " <b>Stale</b>: the code has changed since."
-    stated = ["published"] if any(claims.values()) else []
-    measured = [*(f"over {other}" for other in others), *stated, *(f"{timer}, µs" for timer in us)]
-    header = ["shape", "check", *(title.replace("_", "_<wbr>") for title in measured)]
-    rows = [
-        (
-            shape(problem),
-            _checked(study, version.id, problem),
-            *(speedup_cell(e, version.id, other, problem, study.name) for other in others),
-            *(claims[problem] or NOTHING for _ in stated),
-            *(time_cell(found[problem]) for found in us.values()),
+    columns: dict[str, Column] = {}
+    for other in compared(e, study, version, problems):
+        columns[f"over {other}"] = functools.partial(_over, e, study, version, other)
+    if alone := _alone(e, study, version, problems):
+        columns[f"over {_bare(version)}, without RoPE"] = lambda problem: (
+            ratio(alone[problem]) if problem in alone else NOTHING
         )
+    if libraries := fastest(e, version, [study]):
+        columns["over the fastest library"] = lambda problem: _named(libraries.get(problem))
+    claims = {problem: _published(e, study, version, problem) for problem in problems}
+    if any(claims.values()):
+        columns["published"] = lambda problem: claims[problem] or NOTHING
+    us = {timer: e.time(version.id, study.name, timer, problem=problems) for timer in TIMERS}
+    columns |= {f"{timer}, µs": functools.partial(_us, found) for timer, found in us.items() if found}
+    header = ["shape", "check", *(title.replace("_", "_<wbr>") for title in columns)]
+    rows = [
+        (shape(problem), _checked(study, version.id, problem), *(cell(problem) for cell in columns.values()))
         for problem in problems
     ]
-    return Table(header, rows, header[2:], caption)
+    return Table(header, rows, header[2:], _about(e, study, version, "published" in columns))
+
+
+def _us(times: Estimates, problem: Problem) -> str:
+    return time_cell(times[problem]) if times[problem] else NOTHING
+
+
+def _by_slice(e: Evidence, study: Study, version: Version, problems: Sequence[Problem]) -> Table:
+    """The same of a study that cuts the card in several ways: a row for each."""
+    others = compared(e, study, version, problems)
+    rows = []
+    for timer in _timers(study):
+        _, sms, cap = timer_of(timer)
+        cut = (f"{sms} SMs" if sms else "the whole card") + f", at most {cap} blocks an SM" * bool(cap)
+        for problem in problems:
+            over = (e.speedup(version.id, each, study.name, timer, problem=problem)[problem] for each in others)
+            us = e.time(version.id, study.name, timer, problem=problem)[problem]
+            cells = (*(ratio(each) if each else NOTHING for each in over), time_cell(us) if us else NOTHING)
+            rows.append((shape(problem), cut, *cells))
+    header = ["shape", "runs on", *(f"over {each}".replace("_", "_<wbr>") for each in others), "device_<wbr>warm, µs"]
+    return Table(header, rows, header[2:], _about(e, study, version))
+
+
+def _about(e: Evidence, study: Study, version: Version, states: bool = False) -> str:
+    """The caption of a table of times: what differs from table to table."""
+    text = f"Run {study.run['run']} on the {e.card}, {study.processes} processes."
+    if states:
+        text += f" Published on the {published.card(version.family)}; times of different cards are not compared."
+        text += " The whole card decides no verdict." * (version.baseline is not None and not _decides(study))
+    if version.id in study.stale_versions():
+        text += " <b>Stale</b>: the code has changed since."
+    return text
+
+
+def _over(e: Evidence, study: Study, version: Version, other: str, problem: Problem) -> str:
+    """The speed over another version, and whether the other's result is wrong where its own is right."""
+    found = e.speedup(version.id, other, study.name, WARM, problem=problem)[problem]
+    wrong = study.known(other, problem).word == WRONG and study.known(version.id, problem).word == OK
+    return lines(ratio(found), small("wrong result") if wrong else "") if found else NOTHING
+
+
+def _bare(version: Version) -> str:
+    """The version that does the same without RoPE, if there is one."""
+    return version.id.replace("rope_", "attention_")
+
+
+def _alone(e: Evidence, study: Study, version: Version, problems: Sequence[Problem]) -> dict[Problem, Estimate]:
+    """How fast a kernel beyond the log is with RoPE over the same attention without it."""
+    name = _bare(version)
+    if not (version.beyond and version.family == "rope" and name in study.taken):
+        return {}
+    found = {}
+    for problem in problems:
+        bare = unrotated(problem)
+        own = e.time(version.id, study.name, problem=problem)[problem]
+        found[problem] = e.time(name, study.name, problem=bare)[bare] / own
+    return {problem: each for problem, each in found.items() if each}
+
+
+def fastest(e: Evidence, version: Version, studies: Iterable[Study]) -> dict[Problem, Rival]:
+    """The fastest library with a right result beside a version beyond the log, by problem."""
+    if not version.beyond or version.is_peer:
+        return {}
+    names = [study.name for study in studies if taken(study, version)]
+    problems = dict.fromkeys(problem for name in names for problem in taken(e.study(name), version))
+    found = {problem: rivals(e, problem, version.id, names) for problem in problems}
+    return {problem: peers[0] for problem, peers in found.items() if peers}
+
+
+def _named(rival: Rival | None) -> str:
+    if rival is None:
+        return NOTHING
+    return lines(ratio(rival.over), small(link(rival.version, VERSIONS[rival.version].source)))
 
 
 def _checked(study: Study, version: str, problem: Problem) -> str:
-    """The outcome of the check, and the largest error as a share of what is allowed."""
-    check = study.check(version, problem)
-    excess = check.excess if check else math.nan
-    return lines(status(study.known(version, problem)), small(f"error {excess:.0%}") if math.isfinite(excess) else "")
+    """The outcome of the check, and the largest error as a share of what is allowed where the result is right."""
+    check, known = study.check(version, problem), study.known(version, problem)
+    if known.word == WRONG:
+        return lines(status(known), small("as declared"))
+    excess = check.excess if check and known.word == OK else math.nan
+    return lines(status(known), small(f"error {excess:.0%}") if math.isfinite(excess) else "")
 
 
 def _published(e: Evidence, study: Study, version: Version, problem: Problem) -> str:
-    """The published speedup over the baseline, how the measured one compares with it, and the published time."""
+    """The published speedup over the baseline and the published time, beside times of the documents' shapes; on their
+    SMs how the measured one compares with it."""
+    if not (_decides(study) or study.name in ("log", "fp16")):
+        return ""
     parts = []
     if version.baseline and (claim := published.speedup(version.id, version.baseline, problem)):
-        found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problem)[problem]
-        how = compare(claim.value, claim.value, found) if found else ""
-        parts += [stated(claim), small(how) if how else ""]
+        found = e.speedup(version.id, version.baseline, study.name, WARM, problem=problem)[problem]
+        parts.append(stated(claim))
+        if found and _decides(study):
+            parts.append(small(told(compare(claim.value, claim.value, found))))
     if took := published.published(version.id, problem):
         ends = dict.fromkeys(f"{end:.3f}" for end in (took.low, took.high))
         parts.append(small(f"{'–'.join(ends)} ms"))
     return lines(*parts)
+
+
+def _speed(e: Evidence, study: Study, version: Version, other: str) -> tuple[str, str]:
+    """The main shape, or the first of a study that has both; and how fast a version is there over another."""
+    known = e.speedup(version.id, other, study.name, WARM, problem=taken(study, version)).known
+    main = [each for each in known if each.hdim == MAIN.hdim and (each.batch, each.heads) == (MAIN.batch, MAIN.heads)]
+    problem = min(main or known, key=lambda each: (each.rotary_dim, each.causal))
+    theirs = e.under(THEIR_SMS).speedup(version.id, other, problem=problem)[problem]
+    pairs = (theirs, "<i>their SMs</i>"), (known[problem], "the whole card")
+    text = ", ".join(f"<b>{factor(each.value)}</b> on {where}" for each, where in pairs if each)
+    if claim := published.speedup(version.id, other, problem):
+        text += f". Published: {factor(claim.value)}"
+        text += f", on <i>their SMs</i> {told(compare(claim.value, claim.value, theirs))}" if theirs else ""
+    return label(problem), text
+
+
+def headline(e: Evidence, version: Version) -> list[str]:
+    """How fast a version is, in a sentence or two: at the documents' main shape over its baseline, on their SMs and on
+    the whole card, and over the fastest library."""
+    found: dict[str, list[str]] = {}
+    studies = [e.study(name) for name in ("log", "fp16", "beyond")] + complete(e)
+    for other in filter(None, dict.fromkeys((version.baseline, *BESIDE.get(version.id, ())))):
+        study = next((each for each in studies if other in compared(e, each, version, taken(each, version))), None)
+        if study:
+            where, speeds = _speed(e, study, version, other)
+            at = "There, over" if where in found else f"At {where}, the GPU alone, over"
+            found.setdefault(where, []).append(f"{at} {link(other)}: {speeds}.")
+    texts = [text for of in found.values() for text in of]
+    if peers := fastest(e, version, complete(e)):
+        sides = [rival.over.side for rival in peers.values()]
+        over = span((rival.over.value for rival in peers.values()), "×", 2)
+        texts.append(
+            f"Over the fastest library with a right result: <b>{over}</b>; of {len(sides)} shapes faster at "
+            f"{sides.count(1)}, level at {sides.count(0)}, slower at {sides.count(-1)}."
+        )
+    return texts
 
 
 def reasons(e: Evidence, version: Version) -> tuple[list[Reason], list[Reason]]:
@@ -129,12 +286,39 @@ def reasons(e: Evidence, version: Version) -> tuple[list[Reason], list[Reason]]:
     checks = pd.concat([pd.DataFrame(columns=["version", "reason"]), *(study.checks for study in complete(e))])
     mine = checks[(checks["version"] == version.id) & checks["reason"].notna()]
     mine = mine.assign(hdim=mine["hdim"].astype(int)).sort_values("hdim", kind="stable")
-    wrong: list[Reason] = []
-    refused: list[Reason] = []
+    found: dict[str, list[Reason]] = {}
     for (how, why), dims in mine.groupby(["status", "reason"], sort=False)["hdim"]:
-        told = mark(word(how)), why, ", ".join(map(str, dims.unique()))
-        (refused if how == "unsupported" else wrong).append(told)
-    return wrong, refused
+        found.setdefault(how, []).append((mark(word(how)), why, ", ".join(map(str, dims.unique()))))
+    refused = _alike(found.pop("unsupported", []))
+    return [each for how, of in found.items() for each in (_alike(of) if how == WRONG else of)], refused
+
+
+def _alike(reasons: Iterable[Reason]) -> list[Reason]:
+    """Reasons that differ in numbers alone as one."""
+    groups: dict[str, list[Reason]] = {}
+    for reason in reasons:
+        groups.setdefault(NUMBER.sub("#", reason[1]), []).append(reason)
+    found = []
+    for group in groups.values():
+        dims = dict.fromkeys(int(hdim) for _, _, dims in group for hdim in dims.split(", "))
+        found.append((group[0][0], merged([why for _, why, _ in group]), _listed(dims)))
+    return found
+
+
+NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?![\w])")
+
+
+def merged(texts: Sequence[str]) -> str:
+    """Texts that differ in numbers alone as one: where they differ, all the numbers."""
+    columns = zip(*(NUMBER.findall(text) for text in texts))
+    told_of = (_listed(dict.fromkeys(int(each.replace(",", "")) for each in column)) for column in columns)
+    return NUMBER.sub(lambda match: next(told_of), texts[0])
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    """Some numbers in order: a few by name, of many the first and the last."""
+    found = sorted(numbers)
+    return ", ".join(map(str, found)) if len(found) <= 4 else f"{found[0]} to {found[-1]}"
 
 
 def hazards(e: Evidence, version: Version) -> Table:
@@ -148,8 +332,8 @@ def hazards(e: Evidence, version: Version) -> Table:
     rows = []
     for (kind, kernel, place, why), dims in frame.groupby(["kind", "kernel", "place", "why"], sort=False)["hdim"]:
         tools = set(seen.loc[seen["finding"] == kind, "tool"])
-        told = kind.replace("_", " "), code(kernel), code(place), escape(why), ", ".join(map(str, dims.unique()))
-        rows.append((*told, ", ".join(sorted(tools)) or NOTHING))
+        cells = kind.replace("_", " "), code(kernel), code(place), escape(why), ", ".join(map(str, dims.unique()))
+        rows.append((*cells, ", ".join(sorted(tools)) or NOTHING))
     undeclared = seen[~seen["expected"].astype(bool) & (seen["finding"] != "not_checked")]
     for kind, tool in undeclared[["finding", "tool"]].drop_duplicates().itertuples(index=False):
         rows.append((kind.replace("_", " "), NOTHING, NOTHING, "not declared: the emulator finds none", NOTHING, tool))
@@ -219,7 +403,11 @@ def counters(e: Evidence, version: Version) -> Table:
     groups = {problem: rows[rows["study"] != "matched"] for problem, rows in groups.items()}
     own = totals({problem: rows for problem, rows in groups.items() if len(rows)}, "metric")
     rows, header = list(_grid(own, {}, METRICS)), ("counter", *map(shape, own))
-    return Table(header, rows, header[1:], f"One call on the {e.card}, read by Nsight Compute.")
+    caption = (
+        f"One call on the {e.card}, read by Nsight Compute. Issue slots are those of an SM's schedulers. Several warps "
+        "share one, so a single warp issues in a smaller share of its time."
+    )
+    return Table(header, rows, header[1:], caption)
 
 
 def _grid(
@@ -236,51 +424,3 @@ def _grid(
             value, other = values.get(counter, 0.0), others.get(problem, {}).get(counter, 0.0)
             cells.append(lines(number(value / divisor), small(f"{value / other:.3g}×") if other else ""))
         yield (words, *cells)
-
-
-def overview(e: Evidence, family: str) -> Table:
-    """A line a version of a family: what it changes, how its checks went, and its speed over its baseline.
-
-    Of each version the first of the studies that it was measured in.
-    """
-    studies, rows, used = complete(e), [], []
-    for version in in_order(family):
-        study = next((each for each in studies if version.id in each.taken), None)
-        parent = f"{code(version.parent)}: " if version.parent else ""
-        wrong = _what_is_wrong(study, version) if study else []
-        used += [study.name] if study else []
-        change = lines(parent + escape(version.change) or NOTHING, *map(small, wrong))
-        told = _in_short(e, study, version) if study else (small("not measured"), NOTHING, NOTHING)
-        name = f"{link(version.id)}<small class='title'><br>{escape(version.title)}</small>"
-        rows.append((name, change, *told))
-    header = ("version", "what it changes", "check", "speed, GPU alone", "published")
-    caption = (
-        "Small in the checks: head dims. Speed over the version that its source names as its baseline, from the least "
-        "to the largest over the head dims; above 1 the version is faster."
-    )
-    source = measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source()
-    return Table(header, rows, header[3:], caption, source=source)
-
-
-def _what_is_wrong(study: Study, version: Version) -> list[str]:
-    """Why results of a version are wrong, a sentence a reason; of a reason that another contains, the longer."""
-    found = study.checks.loc[(study.checks["version"] == version.id) & (study.checks["status"] == WRONG), "reason"]
-    reasons = found.unique()
-    return [f"Wrong: {escape(each)}." for each in reasons if not any(each in other != each for other in reasons)]
-
-
-def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, str]:
-    """Checks by outcome, and the speedups over the baseline, as measured and as published."""
-    problems = taken(study, version)
-    outcomes = study.outcomes(version.id, problems)
-    where = {how: ", ".join(dims) if len(outcomes) > 1 else "everywhere" for how, dims in outcomes.items()}
-    shown = lines(*(f"{mark(how)} {small(dims)}" for how, dims in where.items()))
-    speeds = NOTHING, NOTHING
-    if version.baseline and problems:
-        found = e.speedup(version.id, version.baseline, study.name, "device_warm", problem=problems)
-        claims = [published.speedup(version.id, version.baseline, problem) for problem in problems]
-        over = small(f"over {short(version.baseline)}")
-        said = span((claim.value for claim in claims if claim), "×", 2)
-        speeds = lines(f"{found:.2}", over) if found else NOTHING, said
-    best = study.best(version.id, study.problems(version.family))
-    return shown or status(best), *speeds

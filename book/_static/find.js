@@ -58,6 +58,11 @@ document.querySelectorAll("div.find").forEach((place) => {
       for (const one of row.all) one.hidden = !fits;
       shown += fits;
     }
+    for (const part of scope.querySelectorAll("table.evidence tr.part")) {
+      let row = part.nextElementSibling;
+      while (row?.hidden && !row.classList.contains("part")) row = row.nextElementSibling;
+      part.hidden = !row || row.classList.contains("part");
+    }
     for (const section of new Set(rows.map((row) => row.section))) {
       if (section !== scope) section.hidden = rows.every((row) => row.section !== section || row.all[0].hidden);
     }

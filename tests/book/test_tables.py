@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from analysis.evidence import Evidence
+from analysis.models.moves import example
 from analysis.record.files import DATA, ROOT, read_rows
-from analysis.tables import versions
+from analysis.tables import defects, versions
 from analysis.tables.surprises import surprises
 from analysis.tables.table import Table
 from kernels import VERSIONS
@@ -38,3 +39,16 @@ def test_words_of_neighbouring_cells_stay_apart_for_a_search() -> None:
     """A search index strips tags and puts nothing in their place."""
     html = Table(("GPU", "SMs"), [("RTX 4090", "128"), ("A100<br>80 GB", "108")])._repr_html_()
     assert {"4090", "128", "A100", "80"} <= set(re.sub(r"<[^<]+?>", "", html).split())
+
+
+def test_refusals_that_differ_in_numbers_alone_are_one() -> None:
+    texts = [f"seq_q is {n}; it must be at most 8 in decode" for n in (9, 1038, 15, 67, 24)]
+    assert versions.merged(texts) == "seq_q is 9 to 1038; it must be at most 8 in decode"
+    assert versions.merged(["tiles of 7 keys", "tiles of 32 keys"]) == "tiles of 7, 32 keys"
+
+
+def test_table_of_defects_names_each_version_of_the_documents_that_declares_one() -> None:
+    html = defects()._repr_html_()
+    for version in (each for each in VERSIONS.values() if each.of_log and each.built_from == each.id):
+        plan = example(version)
+        assert not (plan.defect or plan.hazards) or f"versions/{version.id}.html" in html, version.id

@@ -1,0 +1,193 @@
+"""All versions: a line each, and what is wrong in those of the documents."""
+
+import re
+from collections.abc import Callable, Sequence
+from html import escape
+
+from kernels import VERSIONS, Problem, Version
+from kernels.checking.check import supports
+
+from ..evidence import Evidence, Source, Study, computed, measured, published_on
+from ..evidence.known import WRONG
+from ..models.moves import example
+from ..record import published
+from ..record.files import DataError
+from ..record.text import NOTHING, span
+from ..studies import PUBLISHED, STUDIES
+from .table import Table, code, family_title, lines, link, mark, short, small
+from .versions import NUMBER, WARM, complete, fastest, in_order, merged, rest_of, taken
+
+GROUPS: dict[str, Callable[[Version], object]] = {  # parts of the overview: a version stands in the first that fits
+    "peers: what a user would pick instead": lambda version: version.is_peer,
+    "controls: a version written again in CUDA C++": lambda version: version.control_of,
+    "ablations: one thing changed": lambda version: version.ablation,
+    "beyond the documents": lambda version: version.beyond,
+    "of the documents": lambda version: True,
+}
+
+
+def overview(e: Evidence, family: str) -> Table:
+    """A line a version of a family, by groups: what it changes, how its checks went, and how fast it is.
+
+    Of each version the first of the studies in which it takes a problem.
+    """
+    studies, used = complete(e), list[str]()
+    groups: dict[str, list[list[str]]] = {name: [] for name in reversed(GROUPS)}
+    for version in in_order(family):
+        study = next((each for each in studies if taken(each, version)), None)
+        parent = f"{code(version.parent)}: " if version.parent else ""
+        wrong = _what_is_wrong(study, version) if study else []
+        used += [study.name] if study else []
+        change = lines(parent + escape(version.change) or NOTHING, *map(small, wrong))
+        cells = _in_short(e, study, version) if study else (small("not measured"), NOTHING, NOTHING)
+        name = f"{link(version.id)}<small class='title'><br>{escape(version.title)}</small>"
+        groups[next(group for group, fits in GROUPS.items() if fits(version))].append([name, change, *cells])
+    header = ["version", "what it changes", "check", "speed, GPU alone", "published"]
+    filled = [i for i in range(len(header)) if any(row[i] != NOTHING for rows in groups.values() for row in rows)]
+    rows = [row for name, of in groups.items() if of for row in ([name], *([each[i] for i in filled] for each in of))]
+    caption = (
+        "Small in the checks: head dims. Speed: how many times as fast, from the least to the largest over the head "
+        "dims. It is over the version that the source names as the baseline. Beyond the documents it is over the "
+        "fastest library with a right result, shape by shape."
+    )
+    source = measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source()
+    shown, title = [header[i] for i in filled], f"{family_title(family)}: every version"
+    return Table(shown, rows, shown[3:], caption, f"{family}-versions", source, title)
+
+
+def _what_is_wrong(study: Study, version: Version) -> list[str]:
+    """Why results of a version are wrong, a sentence a reason; of a reason that another contains, the longer."""
+    found = study.checks.loc[(study.checks["version"] == version.id) & (study.checks["status"] == WRONG), "reason"]
+    groups: dict[str, list[str]] = {}
+    for each in found.unique():
+        groups.setdefault(NUMBER.sub("#", each), []).append(each)
+    reasons = [merged(group) for group in groups.values()]
+    return [f"Wrong: {escape(each)}." for each in reasons if not any(each in other != each for other in reasons)]
+
+
+def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, str]:
+    """Checks by outcome, and how fast it is, as measured and as published."""
+    problems = taken(study, version)
+    shown = lines(*(f"{mark(how)} {small(where)}" for how, where in _outcomes(study, version, problems).items()))
+    speeds = [NOTHING, NOTHING]
+    if peers := fastest(e, version, complete(e)):
+        over = small(f"over the fastest library, {len(peers)} shapes")
+        speeds[0] = lines(span((rival.over.value for rival in peers.values()), "×", 2), over)
+    elif version.baseline and problems:
+        found = e.speedup(version.id, version.baseline, study.name, WARM, problem=problems)
+        claims = [published.speedup(version.id, version.baseline, problem) for problem in problems]
+        if found:
+            speeds[0] = lines(f"{found:.2}", small(f"over {short(version.baseline)}"))
+        speeds[1] = span((claim.value for claim in claims if claim), "×", 2)
+    return shown, speeds[0], speeds[1]
+
+
+def _outcomes(study: Study, version: Version, problems: Sequence[Problem]) -> dict[str, str]:
+    """Where a version has an outcome: the head dims, and of one that has several outcomes, the shapes or most of them.
+    """
+    found: dict[str, dict[int, list[Problem]]] = {}
+    for problem in problems:
+        found.setdefault(study.known(version.id, problem).word, {}).setdefault(problem.hdim, []).append(problem)
+    if len(found) == 1:
+        return dict.fromkeys(found, "everywhere")
+
+    def where(hdim: int, at: Sequence[Problem]) -> str:
+        if sum(hdim in dims for dims in found.values()) == 1:
+            return str(hdim)
+        few = len(at) <= 2
+        return f"{hdim} ({', '.join(rest_of(each) for each in at)})" if few else f"{hdim} (mostly)"
+
+    return {how: ", ".join(where(*each) for each in dims.items()) for how, dims in found.items()}
+
+
+DEFECTS = (  # of the documents' versions: texts that declare it, what it is and what one sees, and where it is fixed
+    (
+        ("warps beyond the first keep their own",),
+        "Only the first warp gets the result of a block reduction: NaN, or outputs that are about twice too large.",
+        "{attention_online_fixed}, ours; {rope_v1b}, the authors'",
+        ("A-06", "C-01"),
+    ),
+    (
+        ("each warp normalises its 32 keys",),
+        "The same bug: a warp scales its keys by its own maximum and sum. The weights are wrong.",
+        "{attention_two_pass_float4}, the authors'",
+        (),
+    ),
+    (("dims from 2048 on are never written",), "Dims from 2048 on are never written.", "", ("A-21",)),
+    (
+        ("the first tile, too, starts from the output in memory",),
+        "The output is read before anyone has written it: NaN, if the memory holds NaN.",
+        "",
+        (),
+    ),
+    (
+        ("the softmaxes of tiles of",),
+        "The softmaxes of several tiles of keys are added up. The weights are wrong.",
+        "",
+        (),
+    ),
+    (
+        ("each score is overwritten with 0", "lanes 0, 8, 16 and 24 store"),
+        "Four lanes store different scores to one address. No output is right.",
+        "",
+        (),
+    ),
+    (("Q and K rounded to float16",), "Q and K are rounded to float16: errors above what float32 allows.", "", ()),
+    (
+        ("three threads copy again",),
+        "Threads store the same values as a copy under way, and nothing orders them: a race without harm.",
+        "",
+        (),
+    ),
+    (
+        ("later heads take table rows", "the position is the token's index modulo 64", "positions are token modulo 64"),
+        "Positions are counted modulo 64. With fewer tokens, later heads read past the end of the tables. With more, "
+        "positions begin again at 0.",
+        "{rope_v8}, ours",
+        (),
+    ),
+    (
+        ("no barrier separates the last read of one block reduction",),
+        "No barrier between two reductions in one buffer: <a href='checks.html'>a race</a>, now and then garbage.",
+        "{rope_v8} and what is beyond the documents, ours",
+        (),
+    ),
+    (
+        ("rows 1 to 3 of every 32", "no barrier separates the scores", "in the first tile, that maximum is of"),
+        "No barrier behind the scores: rows begin with what another block left, some with NaN.",
+        "{fp16_phase6_iter1}, the authors'",
+        ("E-09",),
+    ),
+)
+
+
+def defects() -> Table:
+    """Every defect that versions of the documents declare, with these versions, by family. Raises: DataError for one
+    that is not told here."""
+    have: dict[str, dict[str, list[str]]] = {}
+    studied = [STUDIES[name] for name in (*PUBLISHED.split(","), "controlled", "beyond")]
+    problems = dict.fromkeys(problem for study in studied for problem in study.problems)
+    for version in (each for each in VERSIONS.values() if each.of_log and each.built_from == each.id):
+        plans = [version(problem) for problem in problems if supports(version, problem)] or [example(version)]
+        for text in {text for plan in plans for text in (plan.defect, *(each.why for each in plan.hazards)) if text}:
+            bugs = [bug for parts, bug, *_ in DEFECTS if any(part in text for part in parts)]
+            if not bugs:
+                raise DataError(f"{version.id} declares {text!r}, which the table of defects does not tell")
+            for bug in bugs:
+                have.setdefault(bug, {}).setdefault(version.family, []).append(version.id)
+    rows = []
+    for _, bug, fixed, claims in DEFECTS:
+        kernels = (
+            f"{family_title(family)}: {', '.join(link(each, short(each)) for each in dict.fromkeys(names))}"
+            for family, names in have[bug].items()
+        )
+        where = re.sub(r"{(\w+)}", lambda match: link(match[1]), fixed)
+        ledger = ", ".join(f"<a href='claims.html#{claim}'>{claim}</a>" for claim in claims)
+        rows.append((lines(*kernels), bug, where or "no", ledger or NOTHING))
+    header = ("kernels", "the bug, and what one sees", "fixed", "claim")
+    caption = (
+        "What the versions of the documents declare: a check that sees more or less fails. The documents say that all "
+        "implementations pass (<a href='claims.html#D-01'>D-01</a>)."
+    )
+    source = computed("declared by the plans of the versions")
+    return Table(header, rows, caption=caption, id="defects", source=source, title="What is wrong where")
