@@ -26,7 +26,6 @@ from ..tables.table import Table, lines, link, ratio, small, to, verdict_mark
 from .notebook import badge
 
 COMPARED = {(version, baseline): words for words, version, baseline, _ in ROWS}
-MOST = 2  # comparisons that are shown of a finding that differs
 LOADS = {"their SMs": SLICES, "their shapes": "", "full card": "filled"}  # with the study of each
 SIDES = {1: "faster", 0: "tie", -1: "slower"}
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
@@ -140,9 +139,10 @@ def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
             here = one.on(e)
             known = {name: value for name, value in here.numbers.items() if here.given[name]}
             compared = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.items())
-            differs = "; ".join(here.check.failed[:MOST]) if here.badge == findings.DIFFERS else ""
-            row = {"finding": one.id, "card": e.slug, "badge": here.badge, "compared": compared, "differs": differs}
-            rows.append(row)
+            first, *more = here.check.failed or ("",)
+            differs = f"{first}; and {len(more)} more" if more else first
+            row = {"finding": one.id, "card": e.slug, "badge": here.badge, "compared": compared}
+            rows.append(row | {"differs": differs if here.badge == findings.DIFFERS else ""})
     return pd.DataFrame(rows, columns=["finding", "card", "badge", "compared", "differs"])
 
 

@@ -223,8 +223,7 @@ class Estimate(Arithmetic):
 
     def _against(self, other: Estimate, above: bool) -> str:
         """What a comparison found that does not hold, for a reader."""
-        of, at = " and ".join(self.about.names), ", ".join(self.about.problems)
-        told = f"{of} at {at}: " if of and at else ""
+        told = f"{' and '.join(self.about.names)} at {self.about.problems[-1]}: " if self.about.problems else ""
         return f"{told}{self.value:.3g}, not {'above' if above else 'below'} {other.value:.3g}"
 
     def __format__(self, spec: str) -> str:

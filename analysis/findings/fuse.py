@@ -124,7 +124,7 @@ def over_flash3(e: Evidence, study: str, of: Callable[[Problem], bool] = bool) -
 def fastest_other(
     e: Evidence, problem: Problem, study: str, timer: str = WARM, ours: str = ""
 ) -> tuple[Rival, Estimates]:
-    """The fastest peer, and how many times as long as `ours`, or the op's kernel, it takes."""
+    """The fastest peer, and how many times as fast as it `ours`, or the op's kernel, is."""
     if not (found := rivals(e, problem, ours or served(e, problem), (study,), timer)):
         raise NotMeasured(f"nothing was timed beside this call: `make measure STUDY={study}`")
     return found[0], times(Estimates({problem: found[0].over}, "×"))
@@ -198,7 +198,7 @@ def raw(e: Evidence) -> Says:
 
 
 @finding("fuse-decode", """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* The call
-takes {us:.0}. [FlashInfer](decode.html), the fastest other that takes raw keys, needs {other:.1} as long.""")
+takes {us:.0}. It is {other:.1} as fast as [FlashInfer](decode.html), the fastest other that takes raw keys.""")
 def decode(e: Evidence) -> Says:
     rival, over = fastest_other(e, HALF_DECODE, STUDY, COLD)
     us = e.time(RAW, STUDY, COLD, problem=HALF_DECODE)
@@ -208,8 +208,9 @@ def decode(e: Evidence) -> Says:
 
 
 @finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* On an {where}
-`rope_prompt_persistent`, the kernel that runs, takes {us:.0}. Compiled RoPE and [FlashAttention 3](#beside-flash3), the
-fastest other, need {other:.2} as long. The kernel that ran before, `rope_prompt`, takes {before:.0} there.""")
+`rope_prompt_persistent`, the kernel that runs, takes {us:.0}. It is {other:.2} as fast as compiled RoPE and
+[FlashAttention 3](#beside-flash3), the fastest other. The kernel that ran before, `rope_prompt`, takes {before:.0}
+there.""")
 def prompt(e: Evidence) -> Says:
     timed = with_flash3(e)
     rival, over = min((fastest_other(timed, LAYER, study) for study in ("long", "half_prompts")), key=_over)
@@ -224,8 +225,8 @@ def _over(found: tuple[Rival, Estimates]) -> float:
 
 
 @finding("fuse-short", """**You have few tokens and huge heads** in float32, as the authors do. *Fuse.* The call takes
-{us:.0}. PyTorch's fastest way, one compiled graph, needs {other:.1} as long. Without fusing, the same attention and its
-rotation take {apart:.1} as long.""")
+{us:.0}. It is {other:.1} as fast as PyTorch's fastest way, one compiled graph, and {apart:.1} as fast as the same
+attention with separate kernels for RoPE.""")
 def short(e: Evidence) -> Says:
     rival, over = fastest_other(e, MAIN, "peers")
     us, apart = e.time(FULL, "peers", problem=MAIN), times(e.speedup(FULL, SEPARATE, "beyond", problem=MAIN))
