@@ -73,12 +73,26 @@ def main_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     return Table(("compared", "load", *names), rows, names, caption, source=source, title=title)
 
 
+def result(gains: pd.DataFrame, told: pd.DataFrame, given: pd.DataFrame, cards: Sequence[Evidence]) -> str:
+    """How many of all speedups, claims and findings mean something else on one of the cards."""
+    changed = (len(table.rows) for table in (
+        speedup_table(gains, cards), verdict_table(given, cards), finding_table(told, cards)
+    ))  # fmt: skip
+    of = (_compared(gains), len(given), told["finding"].nunique())
+    counts = [f"{n} of {all} {what}" for n, all, what in zip(changed, of, ("speedups", "claims", "findings"))]
+    return f"**{', '.join(counts[:-1])} and {counts[-1]} change between {' and '.join(named(cards))}.**"
+
+
+def _compared(frame: pd.DataFrame) -> int:
+    """The number of speedups that two cards or more have."""
+    return int((frame.groupby(["version", "baseline", "load", "hdim"])["card"].nunique() > 1).sum())
+
+
 def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     """The speedups that are on another side of 1 on one of the cards, their intervals apart."""
-    rows, compared = [], 0
+    rows = []
     for (version, baseline, load, hdim), mine in frame.groupby(["version", "baseline", "load", "hdim"], sort=False):
         by_card = {row.card: row for row in mine.itertuples()}
-        compared += len(by_card) > 1
         apart = mine["low"].max() > mine["high"].min()
         if apart and mine["side"].nunique() > 1:
             first = lines(link(version), small(f"over {link(baseline)}"))
@@ -87,6 +101,7 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
                 lines(ratio(Estimate(one.speedup, one.low, one.high)), small(one.side)) if one else "" for one in cells
             )
             rows.append((first, str(hdim), load, *told))
+    compared = _compared(frame)
     caption = f"With another meaning on one card: {len(rows)} of {compared} speedups that two cards or more have."
     names = named(cards)
     return Table(("version", "head dim", "load", *names), rows, names, caption, source=source_of(cards))
@@ -116,14 +131,19 @@ def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
 
 
 def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
-    """A row for each finding and card: what was compared there, and how that compares with the sentence."""
+    """A row for each finding and card: what was compared there, how that compares with the sentence, and what differs.
+    """
     rows = []
     for one in findings.load().values():
         for e in cards:
             here = one.on(e)
-            compared = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in here.numbers.items())
-            rows.append({"finding": one.id, "card": e.slug, "badge": here.badge, "compared": compared})
-    return pd.DataFrame(rows, columns=["finding", "card", "badge", "compared"])
+            known = {name: value for name, value in here.numbers.items() if here.given[name]}
+            compared = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.items())
+            first, *more = here.check.failed or ("",)
+            differs = f"{first}; and {len(more)} more" if more else first
+            row = {"finding": one.id, "card": e.slug, "badge": here.badge, "compared": compared}
+            rows.append(row | {"differs": differs if here.badge == findings.DIFFERS else ""})
+    return pd.DataFrame(rows, columns=["finding", "card", "badge", "compared", "differs"])
 
 
 def finding_counts(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
@@ -139,7 +159,9 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     known, inline, rows = findings.load(), MarkdownIt().renderInline, []
     for name, mine in frame.groupby("finding", sort=False):
         if findings.DIFFERS in set(mine["badge"]):
-            cells = (lines(badge(row.badge), small(escape(row.compared))) for row in mine.itertuples())
+            cells = (
+                lines(badge(row.badge), escape(row.differs), small(escape(row.compared))) for row in mine.itertuples()
+            )
             sentence = inline(known[str(name)].home.text.removeprefix("> "))
             rows.append((f"<span class='reference-card'>{sentence}</span>", *cells))
     caption = f"Findings that differ on one of these cards: {len(rows) or 'none'}."

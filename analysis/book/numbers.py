@@ -72,8 +72,9 @@ def told(id: str) -> str:
             low, high = (number(row[end]) for end in ("low", "high"))
             lines.append(f"  value     {number(row['value'])}" + f", 95 % interval {low} to {high}" * (low != high))
         for table in row["table"].split():
-            of_runs = [f"{OF_CARD}/{run}/{table}.csv.gz" for run in row["run"].split()]
-            found = [at for at in of_runs if (ROOT / at).exists()] or [PLACES.get(table, f"data/{table}.csv")]
+            names = (f"measured/*/{run}/{table}.csv.gz" for run in row["run"].split())  # of whichever card
+            of_runs = [str(at.relative_to(ROOT)) for name in names for at in DATA.glob(name)]
+            found = of_runs or [PLACES.get(table, f"data/{table}.csv")]
             lines += [f"  rows      {at}" for at in found]
         known = {"study": row["study"], "timer": row["timer"], "of": row["versions"], "at": row["problems"]}
         lines += [f"  {what:9s} {value}" for what, value in known.items() if value]

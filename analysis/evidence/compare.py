@@ -15,12 +15,13 @@ class Comparison:
     whether it is possible, as no interval lies on the other side.
 
     None where one of them is not measured and no other contradicts; one that cannot be, such as of a version that is
-    refused, counts only where there is no other.
+    refused, counts only where there is no other. `failed` tells of those whose values do not.
     """
 
     values: bool | None
     intervals: bool | None
     possible: bool | None
+    failed: tuple[str, ...] = ()
 
     @classmethod
     def exact(cls, held: bool | None) -> Comparison:
@@ -37,7 +38,12 @@ def every(*comparisons: Comparison) -> Comparison:
     def joint(found: Sequence[bool | None]) -> bool | None:
         return False if False in found else None if None in found or not found else True
 
-    return Comparison(*(joint([getattr(c, name) for c in comparisons]) for name in ("values", "intervals", "possible")))
+    return Comparison(
+        joint([c.values for c in comparisons]),
+        joint([c.intervals for c in comparisons]),
+        joint([c.possible for c in comparisons]),
+        tuple(dict.fromkeys(told for c in comparisons for told in c.failed)),
+    )
 
 
 # Of an estimate, or of several.

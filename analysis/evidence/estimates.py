@@ -218,7 +218,13 @@ class Estimate(Arithmetic):
         intervals = beyond(self.low, other.high) if above else beyond(self.high, other.low)
         reach, limit = (self.high, other.low) if above else (-self.low, -other.high)
         possible = not (reach < limit or (reach == limit and not equal))
-        return Comparison(beyond(self.value, other.value), intervals, possible)
+        held = beyond(self.value, other.value)
+        return Comparison(held, intervals, possible, () if held else (self._against(other, above),))
+
+    def _against(self, other: Estimate, above: bool) -> str:
+        """What a comparison found that does not hold, for a reader."""
+        told = f"{' and '.join(self.about.names)} at {self.about.problems[-1]}: " if self.about.problems else ""
+        return f"{told}{self.value:.3g}, not {'above' if above else 'below'} {other.value:.3g}"
 
     def __format__(self, spec: str) -> str:
         return format(Estimates({"": self}), spec)

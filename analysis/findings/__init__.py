@@ -15,7 +15,7 @@ import importlib
 import pkgutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from string import Formatter
 from typing import Any
 
@@ -115,7 +115,7 @@ def checks(*comparisons: Comparison | bool) -> Comparison:
 
 def of_values(comparison: Comparison) -> Comparison:
     """The same of the values alone, whatever their intervals: where a sentence is about what was measured."""
-    return Comparison.exact(comparison.values)
+    return replace(Comparison.exact(comparison.values), failed=comparison.failed)
 
 
 def times(gain: Estimates) -> Estimates:

@@ -18,17 +18,23 @@ from ..models.rivals import (
     right,
     rivals,
     served,
-    standing,
     winners,
 )  # fmt: skip
-from ..studies import FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
-from . import Says, checks, exact, faster, finding, not_slower, numbers, of_values, slower, times
+from ..studies import FLASH3, FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
+from . import Says, checks, committed, exact, faster, finding, not_slower, numbers, of_values, slower, times
 from .decode import COLD, MANY, RAW, STUDY, UNROTATED, rival, step
 
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt
 MAPPED = ("map", "heldout")  # studies of full fusion, the hybrid and separate kernels of one core
 FEW_QUERIES = 128  # of a head: few tiles of them rotate the same keys
 FUSED = {FULL, RAW, "rope_chunk", "rope_wide_decode"}  # kernels of the op that rotate Q and K themselves
+SERVED = {  # in words, calls of a server: a study beside FlashAttention 3, and which of its problems
+    "decode, up to 8 queries": ("few", lambda problem: decodes(problem)),
+    "a chunk: 16 to 512 queries, more keys": ("few", lambda problem: not decodes(problem)),
+    "a prompt of 1,024 tokens and more": ("long", lambda problem: True),
+}
+DECODE, CHUNK, PROMPTS = SERVED
+FLASH3_CARD = "nvidia-h200"  # was timed beside FlashAttention 3
 FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
 LAYER = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
 
@@ -79,7 +85,7 @@ def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str,
     """Where the op runs a version ("": any), how many times as fast as the fastest peer it, or `kernel`, is."""
     found: dict[Problem, Estimate] = {}
     for problem in e.study(study).problems("rope"):
-        ours = kernel or standing(e, problem, study)
+        ours = kernel or served(e, problem)
         if problem.dtype in dtypes and version in ("", ours) and (peers := rivals(e, problem, ours, (study,), timer)):
             found[problem] = peers[0].over
     if not found:
@@ -95,18 +101,59 @@ def float32_over_others(e: Evidence, of: Callable[[Problem], bool] = bool) -> Es
     return Estimates(found, "×")
 
 
+def with_flash3(e: Evidence) -> Evidence:
+    """The card if it was timed beside FlashAttention 3, else the recorded one that was."""
+    return e if e.study("long") else committed(FLASH3_CARD)
+
+
+def named(e: Evidence) -> str:
+    return e.card.removeprefix("NVIDIA ")
+
+
+def over_flash3(e: Evidence, study: str, of: Callable[[Problem], bool] = bool) -> tuple[Estimates, Estimates]:
+    """How many times as fast as FlashAttention 3 the op is at the problems of a study: RoPE on both sides, on neither.
+    """
+    rope, alone = {}, {}
+    for problem in filter(of, e.study(study).problems("rope")):
+        ours, bare = served(e, problem), unrotated(problem)
+        rope[problem] = e.speedup(ours, FLASH3[0], study, problem=problem)[problem]
+        alone[problem] = e.speedup(ours.replace("rope_", "attention_"), FLASH3[1], study, problem=bare)[bare]
+    return Estimates(rope, "×"), Estimates(alone, "×")
+
+
 def fastest_other(
     e: Evidence, problem: Problem, study: str, timer: str = WARM, ours: str = ""
 ) -> tuple[Rival, Estimates]:
-    """The fastest peer, and how many times as long as `ours`, or the op's kernel, it takes."""
+    """The fastest peer, and how many times as fast as it `ours`, or the op's kernel, is."""
     if not (found := rivals(e, problem, ours or served(e, problem), (study,), timer)):
         raise NotMeasured(f"nothing was timed beside this call: `make measure STUDY={study}`")
     return found[0], times(Estimates({problem: found[0].over}, "×"))
 
 
-@finding("fuse-rule", """Yes, where a head has few queries: when you decode from a cache of raw (unrotated) keys, and in
-float32 with up to {few} queries a head. We timed {all} float32 shapes with {least} to {few} queries a head, and fusing
-lost at {lost}. With more than {few} queries fusing mostly gains nothing.""")
+@finding("fuse-server", """**Rotated keys in half precision, the usual cache of a server:** fuse nothing. Only the new
+query and key are left to rotate. Then call `attention` to decode, and FlashAttention 3 for long prompts. On an {where}
+`attention` is {decode:.2} as fast as FlashAttention 3 in decode, shape by shape. For long prompts it is {long:.2} as
+fast.""")
+def server(e: Evidence) -> Says:
+    timed = with_flash3(e)
+    decode, long = (over_flash3(timed, *SERVED[call])[1] for call in (DECODE, PROMPTS))
+    won, lost = beside(decode), beside(long)
+    return numbers(where=named(timed), decode=times(decode), long=times(long)), checks(
+        won.won > won.tied + won.lost, lost.lost > lost.won + lost.tied
+    )
+
+
+@finding("fuse-cache", """**Raw keys in half precision:** call `rope_attention`. In decode it fuses, and is at least
+{decode:.2} as fast as compiled RoPE in front of FlashAttention 3. For long prompts it rotates K first, and is
+{long:.2} as fast.""")
+def cache(e: Evidence) -> Says:
+    timed = with_flash3(e)
+    decode, long = (over_flash3(timed, *SERVED[call])[0] for call in (DECODE, PROMPTS))
+    return numbers(decode=times(decode.slowest), long=times(long)), checks(faster(decode), of_values(long > 1))
+
+
+@finding("fuse-rule", """**float32:** fuse with up to {few} queries a head, and to decode from raw keys. At {lost} of
+{all} shapes with {least} to {few} queries a head fusing lost. With more it mostly gains nothing.""")
 def rule(e: Evidence) -> Says:
     few, many = outcomes(e, few_queries), outcomes(e, many_queries)
     read = (e.study(name).source("timings") for name in MAPPED)
@@ -142,16 +189,16 @@ def marks(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-raw", """Must your cache hold raw keys? If it can hold rotated ones, our kernel without RoPE is up to
-{most:faster} faster in float16, and level in float32 on many keys. [Raw keys](decode.html) pay where a cache is cut,
-moved, reused at other positions or stretched.""")
+@finding("fuse-raw", """Must your cache hold raw keys? With rotated ones our kernel is up to {most:.2} as fast in
+float16, and level in float32 on many keys. [Raw keys](decode.html) pay where a cache is cut, moved, reused at other
+positions or stretched.""")
 def raw(e: Evidence) -> Says:
     half, single = (rival(e, dtype, UNROTATED, False) for dtype in ("float16", "float32"))
-    return numbers(most=1 / half.slowest), checks(slower(half.slowest), not_slower(single.at(MANY)))
+    return numbers(most=times(1 / half.slowest)), checks(slower(half.slowest), not_slower(single.at(MANY)))
 
 
 @finding("fuse-decode", """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* The call
-takes {us:.0}. [FlashInfer](decode.html), the fastest other that takes raw keys, needs {other:.1} as long.""")
+takes {us:.0}. It is {other:.1} as fast as [FlashInfer](decode.html), the fastest other that takes raw keys.""")
 def decode(e: Evidence) -> Says:
     rival, over = fastest_other(e, HALF_DECODE, STUDY, COLD)
     us = e.time(RAW, STUDY, COLD, problem=HALF_DECODE)
@@ -160,21 +207,26 @@ def decode(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* `rope_prompt` takes
-{us:.0}. Of the others timed on this card, RoPE compiled by PyTorch in front of cuDNN is the fastest, and needs
-{other:.1} as long. [FlashAttention 3](#beside-flash3), timed on an H200 only, is
-faster than cuDNN.""")
+@finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* On an {where}
+`rope_prompt_persistent`, the kernel that runs, takes {us:.0}. It is {other:.2} as fast as compiled RoPE and
+[FlashAttention 3](#beside-flash3), the fastest other. The kernel that ran before, `rope_prompt`, takes {before:.0}
+there.""")
 def prompt(e: Evidence) -> Says:
-    rival, over = fastest_other(e, LAYER, "half_prompts", ours=PROMPT)
-    us = e.time(PROMPT, "half_prompts", problem=LAYER)
-    return numbers(tokens=LAYER.seq_q, us=us, other=over), checks(
-        served(e, LAYER) in (PROMPT, STAYING), rival.version == "torch_rope_half_cudnn", faster(over)
+    timed = with_flash3(e)
+    rival, over = min((fastest_other(timed, LAYER, study) for study in ("long", "half_prompts")), key=_over)
+    us, before = (timed.time(name, "long", problem=LAYER) for name in (STAYING, PROMPT))
+    return numbers(where=named(timed), tokens=LAYER.seq_q, us=us, other=over, before=before), checks(
+        served(timed, LAYER) == STAYING, rival.version == FLASH3[0], faster(over), us < before
     )
 
 
+def _over(found: tuple[Rival, Estimates]) -> float:
+    return found[0].over.value
+
+
 @finding("fuse-short", """**You have few tokens and huge heads** in float32, as the authors do. *Fuse.* The call takes
-{us:.0}. PyTorch's fastest way, one compiled graph, needs {other:.1} as long. Without fusing, the same attention and its
-rotation take {apart:.1} as long.""")
+{us:.0}. It is {other:.1} as fast as PyTorch's fastest way, one compiled graph, and {apart:.1} as fast as the same
+attention with separate kernels for RoPE.""")
 def short(e: Evidence) -> Says:
     rival, over = fastest_other(e, MAIN, "peers")
     us, apart = e.time(FULL, "peers", problem=MAIN), times(e.speedup(FULL, SEPARATE, "beyond", problem=MAIN))
@@ -183,9 +235,9 @@ def short(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-untimed", """We timed no fully fused kernel for prompts in half precision on an {card}. There RoPE adds
-up to {short:slower} to the time of a short prompt. From {tokens:,} tokens on it adds up to {long:slower}. Fusing could
-save no more.""")
+@finding("fuse-untimed", """We timed no fully fused kernel for prompts in half precision on an {card}. An upper bound
+of what it could save: RoPE adds up to {short:slower} to the time of a short prompt, and up to {long:slower} from
+{tokens:,} tokens on.""")
 def untimed(e: Evidence) -> Says:
     prompts = {problem: unrotated(problem) for problem in e.study("half_prompts").problems("rope")}
     cost = Estimates({
@@ -197,9 +249,9 @@ def untimed(e: Evidence) -> Says:
     return numbers(tokens=LONG, long=long.slowest, short=short.slowest), checks(short.slowest < long.slowest)
 
 
-@finding("fuse-half", """Without RoPE, cuDNN is faster than our `attention_prompt` at {lost} of {all} prompts in half
-precision. FlashInfer is faster at {other}. With RoPE, cuDNN needs another pass over Q and K, and neither is faster at
-any.""")
+@finding("fuse-half", """Without RoPE, cuDNN is faster than our `attention_prompt` at {lost} of {all} prompts in
+float16. FlashInfer is faster at {other}. With RoPE, cuDNN needs another pass over Q and K, and neither is faster than
+`rope_prompt` at any.""")
 def half(e: Evidence) -> Says:
     gain = over_others(e, "half_prompts", "", WARM, *HALF, kernel=PROMPT)
     prompts = e.study("half_prompts").problems("attention")

@@ -19,7 +19,7 @@ from .rivals import FULL, HYBRID, SEPARATE, WORDS, label
 SHOWN = 3
 ONE_GRAPH = {"torch_rope_one_graph": "RoPE and attention as one graph"}
 FLASH3_ROPE = {FLASH3[0]: "compiled RoPE and FlashAttention 3"}
-PROMPTS, PROMPT_PEERS = ("half_prompts", "long", "few"), {
+PROMPTS, PROMPT_PEERS = ("long", "few", "half_prompts"), {
     "torch_rope_half_cudnn": "compiled RoPE and cuDNN",
     "torch_rope_half_flash": "compiled RoPE and PyTorch's FlashAttention",
     **FLASH3_ROPE,

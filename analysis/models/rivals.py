@@ -58,12 +58,6 @@ def served(e: Evidence, problem: Problem) -> str:
         return V8
 
 
-def standing(e: Evidence, problem: Problem, study: str) -> str:
-    """As `served`; where blocks that stay were not timed in a study, the kernel that ran before them."""
-    ours = served(e, problem)
-    return PROMPT if ours == STAYING and not e.time(ours, study, problem=problem)[problem] else ours
-
-
 class Rival(NamedTuple):
     """Another version or peer, our time and its own, of the processes that took both, and how many times ours it is."""
 

@@ -2,7 +2,7 @@
 
 from .claims import in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
-from .environment import coverage, machines, runs
+from .environment import coverage, known_cards, machines, runs
 from .overview import defects, overview
 from .printed import printed
 from .steps import steps

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from ..evidence import Evidence, Source, measured, pool
+import pandas as pd
+
+from ..evidence import Evidence, Source, Study, computed, measured, pool
+from ..evidence.current import called_today, today
+from ..models.waves import CARDS
+from ..record import published
+from ..record.files import DATA, known_gpus
 from ..record.runs import summary
 from ..record.text import NOTHING, number
 from ..studies import OP, STUDIES, TIMERS
@@ -41,7 +47,8 @@ def machines(*cards: Evidence) -> Table:
 
     def about(e: Evidence) -> dict[str, Any]:
         gpu, run, studies = e.gpu, e.study("log").run, [*filter(None, map(e.study, STUDIES))]
-        stale = {name for study in studies for name in study.stale_versions()}
+        older = {changed: _older([study for study in studies if STUDIES[study.name].timers], changed)
+                 for changed in ("code", "assembler")}  # fmt: skip
         throttled = {f"{study.run['throttle']} ({study.name})" for study in studies if study.run["throttle"] != "none"}
         return {
             "compute capability": gpu["compute_capability"],
@@ -51,12 +58,25 @@ def machines(*cards: Evidence) -> Table:
             "SM clock after samples, MHz": e.study("log").timings["sm_mhz"].astype(float).median(),
             **{words: run.get(name) for name, words in OF_RUN.items()},
             "throttling seen": "; ".join(sorted(throttled)) or "none",
-            "versions changed since they were measured": len(stale),
+            "measured before their code changed": older["code"],
+            "timed by another assembler, of the same code": older["assembler"],
         }
 
     columns = [{what: _text(value) for what, value in about(e).items()} for e in cards]
     rows = [(what, *(column[what] for column in columns)) for what in columns[0]]
-    return Table(("what", *named(cards)), rows, source=source_of(cards))
+    return Table(("what", *named(cards)), rows, source=source_of(cards), title="The cards and their software")
+
+
+def _older(studies: Sequence[Study], changed: str) -> str:
+    """The versions of which a study has rows of earlier code alone, or of today's by another assembler."""
+    found: dict[str, list[str]] = {}
+    for study in studies:
+        for name in study.stale_versions():
+            timed, checked = (rows[rows["version"] == name] for rows in (study.timings, study.checks))
+            same = all(called_today(each) == today(name) for each in (checked if timed.empty else timed)["source_hash"])
+            if same == (changed == "assembler"):
+                found.setdefault(name, []).append(study.name)
+    return "; ".join(f"{name} ({', '.join(names)})" for name, names in found.items()) or "none"
 
 
 def _text(value: Any) -> str:
@@ -64,6 +84,36 @@ def _text(value: Any) -> str:
     if value is None or value != value:
         return ""
     return escape(f"{value:.0f}" if isinstance(value, float) else str(value))
+
+
+def known_cards() -> Table:
+    """What is known of each card: the numbers that documents print, and what was compiled, counted and timed here."""
+    recorded = {e.card: e for e in map(Evidence.load, known_gpus())}
+    names = {"H100 (SXM), H200": tuple(recorded)}
+    compiled = pd.read_csv(DATA / "resources.csv").groupby("target")["version"].nunique()
+    emulated = pd.read_csv(DATA / "counts.csv").groupby("target")["version"].nunique()
+    printed = published.load()["gpu"].value_counts()
+    rows = []
+    for card in CARDS:
+        for name in names.get(card.name, (card.name,)):
+            e = recorded.get(name)
+            plain = name.removeprefix("NVIDIA ").removesuffix(", the authors'")
+            given = sum(n for gpu, n in printed.items() if gpu.removeprefix("NVIDIA ") == plain)
+            timed = sum(bool(e.study(study.name)) for study in STUDIES.values() if study.timers) if e else 0
+            counted = e.record.frame("counters")["version"].nunique() if e else 0
+            counts = (given, compiled.get(card.target, 0), emulated.get(card.target, 0), counted, timed)
+            rows.append((escape(name.removeprefix("NVIDIA ")), *(str(n) if n else NOTHING for n in counts)))
+    header = (
+        "card", "printed numbers", "compiled versions", "with counted instructions", "with counters", "timed studies",
+    )  # fmt: skip
+    caption = (
+        "Printed: rows of data/published.csv that name the card. Compiled: versions whose registers and shared memory "
+        "are known there. Counted instructions: versions whose PTX of that card the emulator counts. Counters: "
+        "versions read by Nsight Compute. "
+        f"Studies: of {sum(bool(study.timers) for study in STUDIES.values())}."
+    )
+    source = computed("data/published.csv, resources.csv, counts.csv and the folders of data/measured")
+    return Table(header, rows, header[1:], caption, id="known", source=source, title="What is known of which card")
 
 
 def runs(e: Evidence) -> Table:
@@ -104,7 +154,8 @@ def coverage(e: Evidence) -> Table | str:
     cards = complete.loc[complete["run"].isin(found["run"]), "uuid"].replace("", None).nunique()
     header = ("timer", "ratios", "outside, all runs", "outside, unseen runs", "half width, median")
     caption = (
-        "Outside: of the interval that the other runs give. Unseen: every second run, by which no rule was chosen. "
+        "Outside: of the interval that the other runs give. Unseen: the half of the runs held out when the rules were "
+        "chosen. "
         f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards (by UUID) among them: {cards}."
     )
     return Table(header, rows, header[1:], caption, source=measured(e, "log"))

@@ -8,10 +8,11 @@ from ..record.files import DATA, read_rows
 from .table import Table, lines, small
 
 CODE = re.compile(r"`([^`]+)`")
+TOOLS = ("transformers", "papermill", "Sphinx")  # that a version names first
 
 
-def surprises() -> Table:
-    """A row a surprise: the guess, what is so, and what it did to a result here."""
+def surprises(tools: bool = False) -> Table:
+    """A row a surprise of GPUs, or of tools: the guess, what is so, and what it did to a result here."""
     rows = [
         (
             _text(row["guess"]),
@@ -19,10 +20,12 @@ def surprises() -> Table:
             lines(_text(row["effect"]) + ".", *(small(_path(each)) for each in row["source"].split())),
         )
         for row in read_rows(DATA / "surprises.csv", "surprises")
+        if row["version"].startswith(TOOLS) == tools
     ]
     header = ("a good guess", "what is so", "what it did here, and what reproduces it")
     source = computed("data/surprises.csv")
-    return Table(header, rows, id="surprises", source=source, title="Good guesses that were wrong")
+    id, of = ("surprises-tools", "tools") if tools else ("surprises", "GPUs")
+    return Table(header, rows, id=id, source=source, title=f"Good guesses that were wrong, of {of}")
 
 
 def _path(path: str) -> str:

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from typing import Any
@@ -16,45 +16,48 @@ from kernels.flash.decode.plan import MOST_QUERIES
 from kernels.limits import capability
 from kernels.op.warm import Call
 
-from ..evidence import Estimates, Evidence, Undecided, computed, measured
+from ..evidence import Evidence, Undecided, computed, measured
 from ..findings import fuse
 from ..findings.decode import RAW, STUDY
 from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others
-from ..models.rivals import MEASURED_IN, V8, beside_op, label, rivals, served, standing
+from ..models.rivals import MEASURED_IN, V8, beside_op, label, rivals, served
 from ..models.waves import CARDS
 from ..record.files import DATA, known_gpus, read_rows
 from ..record.text import NOTHING, factor, number
-from ..studies import FLASH3, MAIN, unrotated
+from ..studies import MAIN, STUDIES
 from .table import Table, lines, link, mark, missing, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer
-    ("prompt of 2,048 tokens, bfloat16", fuse.LAYER, "half_prompts", "device_warm"),
+    ("prompt of 2,048 tokens, bfloat16", fuse.LAYER, "long", "device_warm"),
     ("prompt of 2,048 tokens, float32", replace(fuse.LAYER, dtype="float32"), "prompts", "device_warm"),
     ("a step on 16,384 keys, float16", fuse.HALF_DECODE, "split_keys", "device_cold"),
     ("a step on 16,384 keys, float32", fuse.FLOAT_DECODE, "split_keys", "device_cold"),
     ("64 tokens, head dim 2048, float32", MAIN, "peers", "device_warm"),
 )
 COUNTS = ("wins", "ties", "losses")
+LETTERS = "B batch, H heads, S queries and keys, D head dim, R rotated dims."
 
 
 def costs(e: Evidence) -> Table:
     """Times of typical calls and of the fastest peer, and the memory that they need beyond their tensors."""
     rows = []
     for words, problem, study, timer in CALLS:
-        version = standing(e, problem, study)
-        own = e.time(version, study, timer, problem=problem)[problem]
-        over = [rival.over.value for rival in rivals(e, problem, version, (study,), timer)]
+        at = fuse.with_flash3(e) if study == "long" else e
+        version = served(at, problem)
+        own = at.time(version, study, timer, problem=problem)[problem]
+        over = [rival.over.value for rival in rivals(at, problem, version, (study,), timer)]
         buffers = VERSIONS[version](problem, e.target).buffers
         extra = sum(math.prod(buffer.shape) * np.dtype(buffer.dtype.replace("bfloat", "float")).itemsize
                     for name, buffer in buffers.items() if name not in ("q", "k", "v", "out"))  # fmt: skip
-        words += f", by {version}" * (version != served(e, problem))
+        words += f", on an {fuse.named(at)}" * (at is not e)
         shown = number(own.value, digits=0 if own.value >= 10 else 1) if own else NOTHING
         rows.append((words, shown, factor(over[0]) if over else NOTHING, number(extra / 1e6, digits=1)))
-    header = ("call", "µs", "others take", "extra MB")
+    header = ("call", "µs", "over the fastest other", "extra MB")
     caption = (
         f"The GPU alone, {e.card}; steps read K and V from memory. All but the last are of a LLaMA layer: 32 heads on "
-        "8 of K and V, head dim 128. Others: the fastest of PyTorch (compiled or not), Triton and FlashInfer "
-        "that gives a right result. Extra: memory beside the tensors of the call, by the plan of the kernel."
+        "8 of K and V, head dim 128. Others: PyTorch (compiled or not), a kernel of ours in the language Triton, "
+        "FlashInfer and, where another card is named, FlashAttention 3; those with a right result. Extra: memory "
+        "beside the tensors of the call, by the plan of the kernel."
     )
     source = measured(e, *{study: None for _, _, study, _ in CALLS}) + computed("memory by the plan")
     return Table(header, rows, header[1:], caption, source=source, title="What calls take")
@@ -71,11 +74,12 @@ CORES = {"portable": "fp32 units", "mma": "clusters, tensor cores", "wgmma": "cl
 
 def cards() -> Table:
     """What the op runs on a card, and what is known of it there."""
-    timed = {e.target for e in map(Evidence.load, known_gpus())}
+    recorded = [*map(Evidence.load, known_gpus())]
     rows = []
     for target, group in itertools.groupby(CARDS, key=lambda card: card.target):
         names = ", ".join(card.name.removesuffix(", the authors'") for card in group)
-        known = "timed" if target in timed else "compiled; emulated; not timed"
+        timed = [e for e in recorded if e.target == target]
+        known = "; ".join(["timed", *_timed_in_part(timed)]) if timed else "compiled; emulated; not timed"
         cells = (_runs(problem, target) for _, problem in HERE)
         version = ".".join(map(str, capability(target)))
         rows.append((lines(names, small(f"compute capability {version}")), *cells, known))
@@ -87,6 +91,14 @@ def cards() -> Table:
     )
     source = computed("the table by which the op chooses, asked for each card")
     return Table(header, rows, caption=caption, id="cards", source=source, title="Your card: RTX 4090, A100 and others")
+
+
+def _timed_in_part(cards: list[Evidence]) -> Iterator[str]:
+    """The calls whose kernel was timed on some of the cards alone."""
+    for words, problem in HERE:
+        at = [e for e in cards if any(served(e, problem) in e.study(study).taken for study in STUDIES)]
+        if len(at) < len(cards):
+            yield f"{words}: on an {' and '.join(map(fuse.named, at))} only"
 
 
 def _runs(problem: Problem, target: str) -> str:
@@ -108,7 +120,8 @@ def rules() -> Table:
     ]
     header = ("dtype", "queries a head", "keys", "compute capability", "kernel", "why")
     caption = (
-        "A call runs the first kernel whose row fits and that takes it; PyTorch computes what none takes. "
+        "A call runs the first kernel whose row fits and that takes it; PyTorch computes what none takes. mma.sync "
+        "and wgmma are instructions for tensor cores, of a warp and, on Hopper cards, of four. "
         "<code>python -m kernels which --seq-q 1 --seq-k 4096 --dtype float16</code> says it for a call."
     )
     source = computed("the table by which the op chooses")
@@ -133,8 +146,8 @@ def beside_pytorch(e: Evidence) -> Table | str:
     header = ("problem", "rope_attention, µs", "fastest other, µs", "speedup")
     caption = (
         f"Time of one call on the GPU alone, {e.card}, float32, tensors in the L2 cache if they fit. The smallest "
-        f"speedup comes first, with the 95 % interval {e.covers()}. B batch, H heads, S queries and keys, D head dim, "
-        "R rotated dims. rope_attention chooses by an estimate for each shape whether to fuse fully, to rotate K "
+        f"speedup comes first, with the 95 % interval {e.covers()}. {LETTERS} rope_attention "
+        "chooses by an estimate for each shape whether to fuse fully, to rotate K "
         "first (rope_hybrid_v8), or Q and K (rope_prompt32). Where nothing is named, it runs rope_v8, full fusion, and "
         f"the fastest other with a right result is: {VERSIONS[usual].title}."
     )
@@ -165,72 +178,73 @@ def fusing(e: Evidence) -> Table | str:
     return Table(header, rows, COUNTS, caption, source=measured(e, "map", "heldout"), title="Does fusing pay?")
 
 
+LIBRARIES = {  # by how the names of peers begin
+    "torch": "PyTorch", "triton": "Triton", "flashinfer": "FlashInfer", "flash3": "FlashAttention 3",
+}  # fmt: skip
+
+
 def calls(e: Evidence) -> Table | str:
-    """`rope_attention`, fused or not, beside the fastest other wherever one was timed."""
+    """`rope_attention`, fused or not, beside the fastest other wherever the kernel that runs was timed beside one."""
+
+    single = ("float32",)
+
+    def others(dtypes: Sequence[str], *studies: str) -> str:
+        """The libraries that some call was timed beside."""
+        found = set()
+        for study in studies:
+            problems = [problem for problem in e.study(study).problems("rope") if problem.dtype in dtypes]
+            names = e.study(study).versions("rope", peers=True)
+            found |= {name.split("_")[0] for name in names if e.time(name, study, problem=problems)}
+        return ", ".join(words for start, words in LIBRARIES.items() if start in found)
+
+    def half(study: str, version: str = "") -> Callable[[], fuse.Outcomes]:
+        return lambda: beside(over_others(e, study, version, WARM, *HALF))
+
     rows = _counted({
-        ("decode, half precision",): lambda: beside(over_others(e, STUDY, RAW, WARM, *HALF)),
-        ("decode, float32",): lambda: beside(float32_over_others(e, fuse.decodes)),
-        ("prompts, half precision",): lambda: beside(over_others(e, "half_prompts", "", WARM, *HALF)),
-        ("few queries on many keys, bfloat16",): lambda: beside(over_others(e, "few", "", WARM, *HALF)),
-        ("long prompts, bfloat16",): lambda: beside(over_others(e, "long", "", WARM, *HALF)),
-        ("prompts, float32",): lambda: beside(float32_over_others(e, lambda problem: not fuse.decodes(problem))),
+        ("decode, half precision", others(HALF, STUDY)): half(STUDY, RAW),
+        ("decode, float32", others(single, *MEASURED_IN)): lambda: beside(float32_over_others(e, fuse.decodes)),
+        ("prompts, half precision", others(HALF, "half_prompts")): half("half_prompts"),
+        ("few queries on many keys, bfloat16", others(HALF, "few")): half("few"),
+        ("long prompts, bfloat16", others(HALF, "long")): half("long"),
+        ("prompts, float32", others(single, *MEASURED_IN)): lambda: beside(
+            float32_over_others(e, lambda problem: not fuse.decodes(problem))
+        ),
     })
     caption = (
-        f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of PyTorch, "
-        "compiled or not, kernels in Triton and, in half precision, FlashInfer and, on an H200, FlashAttention 3. "
-        f"Counted are all shapes at which at least one of these was timed. Decode: raw keys, up to {MOST_QUERIES} "
-        "queries. Where rope_prompt_persistent was not timed, rope_prompt stands for it."
+        f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of the others. "
+        "Counted are shapes at which the kernel that runs today was timed beside one. Decode: raw keys, up to "
+        f"{MOST_QUERIES} queries. Triton: a kernel of ours in that language."
     )
     if not rows:
         return missing("peers")
     source = measured(e, *MEASURED_IN, "half_prompts", "few", "long")
-    return Table(("your call", *COUNTS), rows, COUNTS, caption, source=source, title="Does our call win?")
+    header = ("your call", "beside", *COUNTS)
+    return Table(header, rows, COUNTS, caption, source=source, title="Does our call win?")
 
 
-FLASH3_STUDIES = {"few": "few queries that meet many keys", "long": "prompts of 1,024 tokens and more"}
-
-
-def _card_with_flash3(e: Evidence) -> Evidence | None:
-    """The record of the card, or of the first other one that was timed beside FlashAttention 3."""
-    return next((each for each in (e, *map(Evidence.load, known_gpus())) if each.study("long")), None)
-
-
-def over_flash3(e: Evidence, study: str) -> tuple[Estimates, Estimates]:
-    """How many times as fast as FlashAttention 3 the op is at the problems of a study: RoPE on both sides, on neither.
-    """
-    rope, alone = {}, {}
-    for problem in e.study(study).problems("rope"):
-        ours, bare = served(e, problem), unrotated(problem)
-        rope[problem] = e.speedup(ours, FLASH3[0], study, problem=problem)[problem]
-        alone[problem] = e.speedup(ours.replace("rope_", "attention_"), FLASH3[1], study, problem=bare)[bare]
-    return Estimates(rope, "×"), Estimates(alone, "×")
-
-
-def flash3_counts(e: Evidence) -> Table | str:
-    """How often the op wins beside FlashAttention 3."""
-    if (timed := _card_with_flash3(e)) is None:
-        return missing("few,long")
-    rows = [
-        (words, what, *map(str, beside(gains)), f"{gains.slowest:.2}")
-        for study, words in FLASH3_STUDIES.items()
-        for what, gains in zip(("with RoPE", "alone"), over_flash3(timed, study))
-    ]
-    header = ("bfloat16", "attention", *COUNTS, "least speedup")
+def server(e: Evidence) -> Table:
+    """What to call in a server in half precision, by what its cache holds, and what that gains."""
+    timed, rows = fuse.with_flash3(e), []
+    for words, of in fuse.SERVED.items():
+        raw, rotated = fuse.over_flash3(timed, *of)
+        for keys, call, gains in (("rotated", "attention", rotated), ("raw", "rope_attention", raw)):
+            counts = beside(gains)
+            best = f"<code>{call}</code>" if counts.won >= counts.lost else "FlashAttention 3"
+            rows.append((words, keys, best, f"{gains}", *map(str, counts)))
+    header = ("your call", "keys in the cache", "make", "speedup", *COUNTS)
     caption = (
-        f"{timed.card}. With RoPE: rope_attention beside compiled RoPE and FlashAttention 3. Alone: attention beside "
-        "FlashAttention 3, on tensors that are rotated already."
+        f"{timed.card}, bfloat16, warm. Speedup: of attention, or rope_attention, over FlashAttention 3, least to "
+        "largest by shape; raw keys are rotated in front of FlashAttention 3 by compiled RoPE at each call."
     )
-    source, title = measured(timed, *FLASH3_STUDIES), "Beside FlashAttention 3"
-    return Table(header, rows, header[2:], caption, source=source, title=title)
+    source, title = measured(timed, "few", "long"), "In a server, half precision"
+    return Table(header, rows, header[3:], caption, source=source, title=title)
 
 
-def beside_flash3(e: Evidence) -> Table | str:
-    """Each call of `flash3_counts`."""
-    if (timed := _card_with_flash3(e)) is None:
-        return missing("few,long")
-    rows = []
-    for study in FLASH3_STUDIES:
-        rope, alone = over_flash3(timed, study)
+def beside_flash3(e: Evidence) -> Table:
+    """Each call beside FlashAttention 3."""
+    timed, rows = fuse.with_flash3(e), []
+    for study in ("few", "long"):
+        rope, alone = fuse.over_flash3(timed, study)
         for problem in rope:
             ours = served(timed, problem)
             us = lines(number(timed.time(ours, study, problem=problem)[problem].value, digits=1), small(ours))
@@ -239,9 +253,10 @@ def beside_flash3(e: Evidence) -> Table | str:
     header = ("problem", "rope_attention, µs", "over RoPE and FlashAttention 3", "attention over FlashAttention 3")
     caption = (
         f"{timed.card}, bfloat16, the GPU alone, warm. Above 1 ours is faster. RoPE in front of FlashAttention 3 "
-        "rotates all keys at each call. The last column is of tensors that are rotated already, as in a server's cache."
+        "rotates all keys at each call. The last column is of tensors that are rotated already, as in a server's "
+        f"cache. {LETTERS}"
     )
-    return Table(header, rows, header[1:], caption, source=measured(timed, *FLASH3_STUDIES), title=title)
+    return Table(header, rows, header[1:], caption, source=measured(timed, "few", "long"), title=title)
 
 
 def families() -> Table:

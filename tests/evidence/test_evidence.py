@@ -124,6 +124,8 @@ def test_comparisons_tell_values_from_intervals_and_both_from_nothing() -> None:
     assert asked(numbers(b=refused) > 1) == (None, None)
     assert asked(numbers(a=sure) > numbers(a=near)) == (True, True)
     assert asked(every(numbers(a=sure) > 1, numbers(a=none) > 1)) == (None, None)
+    assert len((numbers(a=sure, b=near) < 1).failed) == 2  # each that contradicts tells what it found
+    assert not (numbers(a=sure, b=near) > 1).failed
     with pytest.raises(TypeError):
         bool(numbers(a=sure) > 1)
     with pytest.raises(ValueError, match="different keys"):

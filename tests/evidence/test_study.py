@@ -43,6 +43,12 @@ def test_changed_kernel_is_stale_until_todays_is_measured(folder: Path) -> None:
     assert found.time("rope_v7")[512].value == pytest.approx(11.0)
 
 
+def test_version_that_never_had_a_time_is_not_stale_where_it_is_refused_today(folder: Path) -> None:
+    add_run(folder, "1", {"rope_v7": [math.nan]}, source_hash="0" * 16)
+    add_run(folder, "2", {"rope_v7": []})
+    assert not Evidence.load(folder).study("log").stale_versions()
+
+
 def test_study_without_complete_run_is_empty_and_unknown_gpu_named(folder: Path) -> None:
     add_run(folder, "1", {"rope_v7": [1.0]}, complete=False)
     assert not Evidence.load(folder).study("log")
