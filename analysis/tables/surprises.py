@@ -8,7 +8,7 @@ from ..record.files import DATA, read_rows
 from .table import Table, lines, small
 
 CODE = re.compile(r"`([^`]+)`")
-TOOLS = ("transformers", "papermill", "Sphinx")  # that a version names first
+TOOLS = ("transformers", "torch", "papermill", "Sphinx")  # that a version names first
 
 
 def surprises(tools: bool = False) -> Table:
