@@ -161,7 +161,7 @@ def test_reference_needs_the_intervals_and_keeps_its_sentence(e: Evidence, monke
 
 def test_another_card_s_page_has_the_same_sentence_and_a_badge() -> None:
     here, there = (Evidence.load(DATA / "measured" / slug) for slug in (REFERENCE, "nvidia-h200"))
-    ids = ("wave-test", "decode-flashinfer")
+    ids = ("wave-test", "decode-free")
     own, other = (paragraph(each, *ids) for each in (here, there))
     assert "span" not in own
     for each, word in zip(ids, (HOLDS, DIFFERS)):
