@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from kernels import VERSIONS, Problem
 from kernels.version import Launch
 
-from ..evidence import Evidence, computed, counters_of, measured
+from ..evidence import Evidence, counters_of, measured
 from ..studies import SOURCE_TIMER
 from ..tables.table import missing
 from .style import EMBEDS, FUSED, SPARE, Plot, canvas, key
@@ -48,7 +48,7 @@ def timeline(e: Evidence) -> Plot | str:
         "On the GPU alone the kernels run back to back, as a CUDA graph.",
         "Timeline of one call of separate kernels and of V7: kernels in order, and the gaps in which the host waits.",
         frame,
-        measured(e, "log") + counters_of(e) + computed("order by the plan"),
+        measured(e, "log") + counters_of(e),
         true_of=e.card,
     )
 

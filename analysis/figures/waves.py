@@ -1,14 +1,15 @@
 """V7 over separate kernels by the number of heads: it wins where these need a wave of blocks more than V7."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from ..evidence import Evidence, computed, measured
-from ..models.waves import SEPARATE, V7, held, places, waves
+from ..models.waves import LOG_BLOCKS, SEPARATE, V7, held, places, waves
 from ..record.timers import timer_of
-from ..studies import MAIN, SLICE, STUDIES
+from ..studies import AUTHORS_SMS, MAIN, SLICE, STUDIES
 from ..tables.table import missing
 from .style import FUSED, THEIRS, WAITS, Plot, canvas
 
@@ -89,17 +90,32 @@ def wave_sms(e: Evidence) -> Plot | str:
         return missing("slices_sms")
     frame = pd.DataFrame(rows, columns=["sms", "speedup", "low", "high"])
     with canvas(f"Of {len(frame) - 1} slices, that of {SLICE} SMs favours V7 most", height=2.7) as (figure, (axis,)):
+        for first, last in _more(e, int(frame["sms"].min()), whole):
+            axis.axvspan(first - 0.5, last + 0.5, color=WAITS, alpha=0.2, lw=0)
         axis.plot(frame["sms"], frame["speedup"], "o-", color=THEIRS, **DIMS[MAIN.hdim])
         _marked(axis, {"their card": SLICE, "this card": whole}, "SMs")
     return Plot(
         "wave-sms",
         figure,
         f"V7 over separate kernels at their shape, head dim {MAIN.hdim}, on the GPU alone, by the number of SMs of the "
-        "slice.",
+        "slice. Shaded: separate kernels need a wave more.",
         "Line of V7's speedup by SMs. It peaks at 48 and ends well below 1 on the whole card.",
         frame,
-        measured(e, "slices_sms"),
+        measured(e, "slices_sms") + computed("waves by the compiler's report"),
     )
+
+
+def _more(e: Evidence, least: int, most: int) -> Iterator[tuple[int, int]]:
+    """The ranges of SMs on which separate kernels need more waves than V7 at the documents' shape."""
+
+    def waves_on(sms: int, version: str) -> int:
+        return -(-LOG_BLOCKS // (sms * places(e, version) // AUTHORS_SMS))
+
+    by_more = itertools.groupby(range(least, most + 1), lambda sms: waves_on(sms, SEPARATE) > waves_on(sms, V7))
+    for more, sms in by_more:
+        if more:
+            run = list(sms)
+            yield run[0], run[-1]
 
 
 def _windows(axis: Any, v7: float, separate: float, most: float) -> None:

@@ -92,9 +92,8 @@ def bound(e: Evidence) -> Says:
     )
 
 
-@finding("answer-threads", """So it pays to [give idle threads work](attention.html), though it saves no bytes: with all
-threads at the scores the two-pass kernel is {whole:.2} as fast on the whole card. On *their SMs* that pays only above
-head dim {hdim}.""")
+@finding("answer-threads", """Giving [idle threads work](attention.html) makes the two-pass kernel {whole:.2} as fast on
+the whole card, though it saves no bytes. On *their SMs* that pays only above head dim {hdim}.""")
 def threads(e: Evidence) -> Says:
     whole, own = (
         e.speedup("attention_two_pass_all_warps", over="attention_two_pass_float4", study=study, hdim=DIMS)

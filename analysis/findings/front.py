@@ -1,7 +1,6 @@
 """The front page: four findings of one number at most, and what became of the claims."""
 
 import math
-from collections import Counter
 
 from ..claims import judge
 from ..claims.rule import FALLS, STANDS
@@ -14,15 +13,15 @@ from .fuse import rule
 from .loads import DIMS, FLOAT4, SCALAR, V5, own
 from .rope import V1C
 from .v8 import ROTATED, over
-from .validation import LOG, ONLINE, by_their_test, share
+from .validation import LOG, ONLINE, SEVERAL, by_their_test, share
 from .wave import by_heads
 
 SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 
 
 @finding("front-loads", """**[The sinusoidal 2x was four floats.](loads.html)** On as many SMs as the authors had, their
-fused V5 is {scalar:.2} as fast as separate kernels that load one float at a time. Over kernels that load four, as V5
-does, it is {v5:.2} as fast. By the authors' own times it is {own:.2} as fast as these.""")
+fused V5 is {scalar:.2} as fast as separate kernels that load one float at a time. It is {v5:.2} as fast as kernels that
+load four, as V5 does. By the authors' own times it is {own:.2} as fast as those.""")
 def loads(e: Evidence) -> Says:
     v5, scalar = e.speedup(V5, over=FLOAT4, hdim=DIMS), e.speedup(V5, over=SCALAR, study=SLICES, hdim=(512, 2048))
     theirs, there = own(V5, FLOAT4), e.speedup(V5, over=FLOAT4, study=SLICES, hdim=DIMS)
@@ -32,15 +31,16 @@ def loads(e: Evidence) -> Says:
     )
 
 
-@finding("front-wave", """**[V7 won by a wave.](wave.html)** On as many SMs as the authors' card has, and by their
-clock, their best RoPE kernel is {v7:.2} as fast as separate kernels. They print {said:.2}. Its blocks need one round (a
-*wave*) fewer there. With one head more or fewer it loses. On the whole card it loses at their shape, too.""")
+@finding("front-wave", """**[V7 won by a wave.](wave.html)** On as many SMs as the authors' card has, their best RoPE
+kernel is {alone:.2} as fast as separate kernels, and {clock:.2} by the authors' clock. They print {said:.2}. There its
+blocks all run at once, and those of separate kernels need a second round (a *wave*). With one head more or fewer V7
+loses. On the whole card it loses at their shape, too.""")
 def wave(e: Evidence) -> Says:
     v7, clock = (e.under(name).speedup(V7, over=SEPARATE, hdim=SMALL) for name in (THEIR_SMS, THEIR_CLOCK))
     said = printed(V7, hdim=(MAIN.hdim,))
     near = of_values(clock.at(MAIN.hdim).within(0.1, said))
     fits = places(e, V7) >= LOG_BLOCKS > places(e, SEPARATE)
-    return numbers(v7=times(clock.at(MAIN.hdim)), said=times(said)), checks(
+    return numbers(alone=times(v7.at(MAIN.hdim)), clock=times(clock.at(MAIN.hdim)), said=times(said)), checks(
         faster(v7), faster(clock), near, fits, slower(by_heads(e).at(3, 5)),
         slower(e.speedup(V7, over=SEPARATE, hdim=SMALL)),
     )  # fmt: skip
@@ -59,28 +59,24 @@ def v8(e: Evidence) -> Says:
 
 @finding("front-checks", """**[The test cannot see NaN.](checks.html)** The recommended attention kernel returns mostly
 NaN (not a number), which the authors' test never counts. At two of four head dims the kernel passes. At the other two
-it fails for another fault: {seen} of the outputs are about double what they should be.""")
+it fails for another fault: an eighth of the outputs are about double, and the test counts half of these.""")
 def nan(e: Evidence) -> Says:
     _, check = by_their_test(e)
-    return numbers(seen=share(ONLINE, "counted", (MAIN.hdim,))), checks(e.nan_share(ONLINE, hdim=LOG) > 0.5, check)
+    counted = share(ONLINE, "counted", SEVERAL)
+    return numbers(), checks(e.nan_share(ONLINE, hdim=LOG) > 0.5, check, (8 * counted).within(0.6, 0.5))
 
 
 @finding("front-verdicts", """Of the {claims} claims of the documents {right} are right, and {wrong} are wrong. Claims
-of times are judged on *their SMs*. A printed ratio is right if ours is within 10 % of it. It is wrong only if ours is
-not on its side of 1, as with {ratios}. A cause is wrong if removing it closes less than half of the gap, as with
-{causes}. Another {counts} are counts that come out otherwise. The other {universal} say of all cases what one case
-refutes.""")
+of times are judged on *their SMs*. A printed ratio is right if ours is within 10 % of it, and wrong only if ours is not
+on its side of 1.""")
 def verdicts(e: Evidence) -> Says:
     heads = [tests[0] for tests in judge.recorded(e.record).values()]
     right, wrong = ([head for head in heads if head["verdict"] in words] for words in (STANDS, FALLS))
-    kinds = Counter(head["kind"] for head in wrong)
-    by_kind = {"ratios": kinds["number"], "causes": kinds["cause"], "counts": kinds["count"]}
-    shown = {"claims": len(heads), "right": len(right), "wrong": len(wrong), **by_kind}
-    return exact("verdicts", **shown, universal=kinds["universal"]), checks(kinds.total() == len(wrong))
+    return exact("verdicts", claims=len(heads), right=len(right), wrong=len(wrong)), checks(len(heads) > 0)
 
 
-@finding("front-you", """**[For you?](practice.html)** If your cache holds rotated keys, little is left to
-fuse. If it holds raw ones, fuse. In float32 also fuse with {least} to {few} queries a head: fusing lost at {lost} of
+@finding("front-you", """**[For you?](practice.html)** If your cache holds rotated keys, little is left to fuse. If it
+holds raw ones, fuse to decode. In float32 also fuse with {least} to {few} queries a head: fusing lost at {lost} of
 {all} such shapes. With more queries it mostly gains nothing.""")
 def you(e: Evidence) -> Says:
     return rule(e)

@@ -25,9 +25,9 @@ def own(version: str, over: str) -> Estimates:
     return Estimates({hdim: said(slow) / said(fast) for hdim, slow, fast in rows}, "×")
 
 
-@finding("loads-own", """By the authors' own times, separate kernels with float4 loads are {loads:.2} as fast as those
-with scalar loads, with nothing fused in either. V5, which also loads float4, is {v5:.2} as fast as the float4 kernels
-at head dim {hdim}. At 512 it is {small:.2} as fast.""")
+@finding("loads-own", """By the authors' own times at head dim {hdim}, separate kernels with float4 loads are {loads:.2}
+as fast as those with scalar loads, with nothing fused in either. V5, which also loads float4, is {v5:.2} as fast as the
+float4 kernels. At 512 it is {small:.2} as fast.""")
 def by_their_times(e: Evidence) -> Says:
     loads, v5 = own(FLOAT4, SCALAR), own(V5, FLOAT4)
     return numbers(loads=times(loads.at(HDIM)), v5=times(v5.at(HDIM)), small=times(v5.at(512)), hdim=HDIM), checks(
@@ -57,11 +57,12 @@ def launched(version: str) -> tuple[int, int]:
 
 @finding("loads-clock", """That lead is made by their clock. A call of the float4 kernels has three launches, and the
 host waits at its end; V5 is one launch, after which it does not wait. By the GPU alone V5 is slower than the float4
-kernels at every head dim of the documents. At {hdim} it is {theirs:.2} as fast on their SMs.""")
+kernels at every head dim of the documents on their SMs, {theirs:.2} as fast at {hdim}. On the whole card it is nowhere
+faster.""")
 def clock(e: Evidence) -> Says:
     theirs, whole = (e.speedup(V5, over=FLOAT4, study=study, hdim=DIMS) for study in (SLICES, "log"))
     return numbers(theirs=times(theirs.at(HDIM)), hdim=HDIM), checks(
-        slower(theirs), not_faster(whole), slower(whole.at(HDIM)), launched(V5) == (0, 1), launched(FLOAT4) == (1, 3)
+        slower(theirs), not_faster(whole), launched(V5) == (0, 1), launched(FLOAT4) == (1, 3)
     )
 
 
@@ -78,8 +79,8 @@ def sectors(e: Evidence) -> Says:
     )
 
 
-@finding("loads-alone", """This has nothing to do with embeddings: plain attention is {alone:.1} as fast when it loads
-float4.""")
+@finding("loads-alone", """The loads alone do it. Plain attention with a float4 in place of four scalar loads, and
+nothing else changed, is {alone:.2} as fast on the whole card.""")
 def alone(e: Evidence) -> Says:
     alone, separate = e.speedup(PLAIN, over=SCALAR_PLAIN, hdim=DIMS), e.speedup(FLOAT4, over=SCALAR)
     return numbers(alone=times(alone.at(HDIM))), checks(faster(alone), faster(separate))

@@ -44,14 +44,16 @@ def nan(e: Evidence) -> Says:
     return numbers(nan=nan.at(HDIM)), checks(nan > 0.5, fixed <= 0)
 
 
-@finding("checks-test", """At head dims 512 and 2048 the test does fail this kernel, but for another fault. It counts
-{seen:.1} of the outputs, which are about double what they should be. At 4096 and 8192 a head has so few keys that one
-warp holds them all. There {blind:.1} are NaN, and the kernel passes.""")
+@finding("checks-test", """At head dims 512 and 2048 the test does fail this kernel, but for another fault: one output
+in eight is about double. It counts {seen:.1} of all outputs, since twice too much is often still within its tolerance.
+At 4096 and 8192 a head has so few keys that one warp holds them all. There {blind:.1} are NaN, the dims of seven warps
+of eight, and the kernel passes.""")
 def by_their_test(e: Evidence) -> Says:
     seen, ratio = share(ONLINE, "counted"), of_test(ONLINE, "ratio", SEVERAL)
     nan, keys = share(ONLINE, "nan"), e.size(ONLINE, "seq_k", hdim=LOG)
     return numbers(seen=seen.at(HDIM), blind=nan.at(8192)), checks(
-        seen.at(*SEVERAL) > 0.03, ratio > 1.9, ratio < 2.1, seen.at(*ONE) <= 0, nan > 0.7, nan + seen < 0.9,
+        seen.at(*SEVERAL) > 0.03, seen.at(*SEVERAL) < 1 / 8, ratio > 1.9, ratio < 2.1, seen.at(*ONE) <= 0,
+        nan > 0.7, nan + seen < 0.9,
         keys.at(*ONE) <= 32, keys.at(*SEVERAL) > 32, share(FIXED, "counted") <= 0, share(FIXED, "nan") <= 0,
     )  # fmt: skip
 
@@ -91,12 +93,12 @@ def of_baseline(e: Evidence) -> Says:
     )
 
 
-@finding("checks-cost", """The fix costs nothing: the wrong kernel is {cost:.2} as fast as the corrected one. The
-authors' logs have times of a corrected kernel, too, within 5 % of those that they printed for the wrong one. So the
-published times are usable, and this book keeps them.""")
+@finding("checks-cost", """The fix costs nothing: corrected, the kernel is even {cost:.2} as fast. The authors' logs
+have times of a corrected kernel, too, within 5 % of those that they printed for the wrong one. So the published times
+are usable, and this book keeps them.""")
 def cost(e: Evidence) -> Says:
     gain, later = e.speedup(ONLINE, over=FIXED, hdim=LOG), stated(LOG, *LATER)
-    return numbers(cost=times(gain.at(HDIM))), checks(
+    return numbers(cost=times(1 / gain.at(HDIM))), checks(
         of_values(not_faster(gain)), gain > 0.9, later.within(0.05, stated(LOG, *PRINTED))
     )
 

@@ -1,5 +1,6 @@
 """The tables of the chapters, by what they are about; how a table and its cells are written is in `tables/table.py`."""
 
+from .answer import wrongs
 from .claims import in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
 from .environment import coverage, known_cards, machines, runs

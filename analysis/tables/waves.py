@@ -63,7 +63,8 @@ def by_card(e: Evidence) -> Table:
     caption = (
         f"Pairs are V7 / separate kernels: attention at head dim {MAIN.hdim}, in our build; another compiler may give "
         f"other registers. Windows: the first two ranges of heads, of {MAIN.seq_q} queries each, at which "
-        "separate kernels need one wave more than V7. 256 blocks: their shapes. SMs by NVIDIA's data sheets. Waves are "
+        "separate kernels need one wave more than V7. Registers are allotted in steps of eight a thread. 256 blocks: "
+        "their shapes. SMs by NVIDIA's data sheets. Waves are "
         "computed; times were measured on the H200 and the H100 alone."
     )
     source = computed("from the compiler's report and the SMs of each card")
