@@ -7,9 +7,10 @@ from typing import Any
 import pandas as pd
 
 from ..evidence import Evidence, computed, measured
-from ..models.waves import LOG_BLOCKS, SEPARATE, V7, held, places, waves
+from ..findings.wave import more_waves
+from ..models.waves import SEPARATE, V7, held, places, waves
 from ..record.timers import timer_of
-from ..studies import AUTHORS_SMS, MAIN, SLICE, STUDIES
+from ..studies import MAIN, SLICE, STUDIES
 from ..tables.table import missing
 from .style import FUSED, THEIRS, WAITS, Plot, canvas
 
@@ -107,12 +108,7 @@ def wave_sms(e: Evidence) -> Plot | str:
 
 def _more(e: Evidence, least: int, most: int) -> Iterator[tuple[int, int]]:
     """The ranges of SMs on which separate kernels need more waves than V7 at the documents' shape."""
-
-    def waves_on(sms: int, version: str) -> int:
-        return -(-LOG_BLOCKS // (sms * places(e, version) // AUTHORS_SMS))
-
-    by_more = itertools.groupby(range(least, most + 1), lambda sms: waves_on(sms, SEPARATE) > waves_on(sms, V7))
-    for more, sms in by_more:
+    for more, sms in itertools.groupby(range(least, most + 1), lambda sms: more_waves(e, sms)):
         if more:
             run = list(sms)
             yield run[0], run[-1]
