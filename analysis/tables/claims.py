@@ -34,7 +34,7 @@ from .table import VERDICT_STYLE, Table, lines, mark, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
 FEW = 4  # numbers that a line names one by one
-OF_RATIOS = (NO_DIFFERENCE, A_DIFFERENCE, OPPOSITE)  # outcomes that a table of tests names by their finer word
+OF_RATIOS = (NO_DIFFERENCE, A_DIFFERENCE, OPPOSITE)  # outcomes of a ratio that is wrong
 SHARES_AND_RATIOS = ("x", "%", "% of peak", *judge.SHARES)
 TIES = ("0.97×", "1.03×")
 HEADS = {MATCHED: "<a href='../glossary.html#term-matched-load'>matched load</a>"} | {
@@ -248,7 +248,12 @@ def _counted(row: Mapping[str, Any]) -> str:
     """The outcome of a test; of a printed ratio, whether it is met or its direction alone is."""
     if _rule(row).startswith("printed") and row["outcome"] in (REPRODUCED, SAME_DIRECTION):
         return "within 10 %" if row["outcome"] == REPRODUCED else "in its direction but not within 10 %"
-    return IN_PROSE[row["outcome"]]
+    return _word(row["outcome"])
+
+
+def _word(outcome: str) -> str:
+    """The word of prose for the outcome of a test; of a ratio that is wrong with the finer one behind it."""
+    return told(outcome) if outcome in OF_RATIOS else IN_PROSE[outcome]
 
 
 def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -278,8 +283,7 @@ def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) 
 def _outcome(row: Mapping[str, Any]) -> str:
     """What a test found, and its outcome."""
     style = VERDICT_STYLE[row["outcome"]]
-    word = told(row["outcome"]) if row["outcome"] in OF_RATIOS else IN_PROSE[row["outcome"]]
-    return lines(escape(_value(row)), f"<b class='{style}'>{word}</b>")
+    return lines(escape(_value(row)), f"<b class='{style}'>{_word(row['outcome'])}</b>")
 
 
 def _value(row: Mapping[str, Any]) -> str:
