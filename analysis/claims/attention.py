@@ -2,7 +2,7 @@
 
 from ..evidence import Estimates, Evidence, said, stated
 from .claim import YES_OR_NO, Tests, cause, closes, count, effect, headline, loses, number, speed, universal
-from .measures import FIXED, FLOAT4, ONLINE, SCALAR, SEPARATE, busiest_memory_percent, fp32_percent, over
+from .measures import BUSY, FIXED, FLOAT4, ONLINE, SCALAR, SEPARATE, busiest_memory_percent, fp32_percent, over
 
 BASELINE, TWO_PASS, TENSOR_V2 = "attention_baseline", "attention_two_pass_float4", "attention_tensor_core_v2"
 DIMS = (512, 2048, 4096, 8192)  # head dims that a time is printed for
@@ -102,7 +102,7 @@ def a09(e: Evidence) -> Tests:
     yield headline(
         "throughput of DRAM, L2 or L1, the highest",
         busiest_memory_percent(e, FIXED, hdim=DIMS),
-        least=60,
+        least=BUSY,
         unit="% of peak",
     )
 
@@ -131,7 +131,7 @@ def a11(e: Evidence) -> Tests:
     yield effect(
         "percent of this GPU's FP32 peak that it reaches",
         {FIXED: fp32_percent(e, FIXED, hdim=(512, 2048)), TWO_PASS: fp32_percent(e, TWO_PASS, hdim=(8192,))},
-        most=60,
+        most=BUSY,
         unit="%",
     )
 

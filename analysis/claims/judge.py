@@ -4,7 +4,8 @@ import argparse
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..evidence import Estimate, Evidence
@@ -20,8 +21,17 @@ from .claim import CLAIMS, DIRECTIONS, EFFECT, HEADLINE, YES_OR_NO, Claim, Place
 SUBJECTS = (attention, sinusoidal, rope, validation, half)  # importing them registers their claims
 THEIRS = (THEIR_CLOCK, THEIR_SMS)
 SHARES = ("of the gap", "of the gain")  # units of which 1 is all
-NO_EFFECT = "there is no effect to explain"
+NO_EFFECT, EFFECT_OPEN = "there is no effect to explain", "whether there is an effect is open"
 WIDE = "whether it is reproduced is open: the interval is too wide"
+NEAR = "the counter is within 10 % of the threshold"
+
+
+def deciding(conditions: Collection[str]) -> list[str]:
+    """Of the conditions that a headline has been judged under those that decide: the others are shown alone."""
+    for chosen in (THEIRS[::-1], (MATCHED,)):
+        if any(name in conditions for name in chosen):
+            return [name for name in chosen if name in conditions]
+    return [*conditions]
 
 
 def claims() -> list[Claim]:
@@ -76,9 +86,16 @@ def _asked(test: Test, place: Place) -> str:
     return f"equals {low}" + (f" to {test.digits} digit{'s' * (test.digits > 1)}" if test.digits else "")
 
 
+def _with_margin(measured: Estimate, unit: str) -> Estimate:
+    """A share that a hardware counter gives is taken to within 10 %, since it is read once and has no spread."""
+    if not (unit.startswith("%") and any(source.startswith("counters") for source in measured.about.sources)):
+        return measured
+    return replace(measured, low=measured.value / rule.AGREE, high=measured.value * rule.AGREE)
+
+
 def judge(test: Test, place: Place, condition: str) -> Row:
     """The columns of one test at one place in verdicts.csv."""
-    measured, bounds = place.measured, sorted(bound.value for bound in place.bounds)
+    measured, bounds = _with_margin(place.measured, test.unit), sorted(bound.value for bound in place.bounds)
     row: Row = {"says": test.says, "role": test.role, "part": test.part, "place": str(place), "unit": test.unit}
     row |= {"rule": _asked(test, place), "condition": condition}
     if measured.why:
@@ -86,14 +103,13 @@ def judge(test: Test, place: Place, condition: str) -> Row:
     else:
         outcome = rule.decide(test.kind, test.rule, bounds, measured, test.digits, test.unit)
         row |= {"outcome": outcome, "measured": measured.value}
-        if measured.sample:  # it is no exact number
+        if measured.sample or measured.low != measured.high:  # it is no exact number
             row |= {"low": measured.low, "high": measured.high}
         if test.rule == "published" and rule.too_wide(bounds[0], bounds[-1], outcome, measured):
             row["reason"] = WIDE
         if outcome == rule.UNDECIDED:
-            row["reason"] = (
-                "the interval straddles the bounds" if measured.known else "a single process has no interval"
-            )
+            straddles = "the interval straddles the bounds" if measured.sample else NEAR
+            row["reason"] = straddles if measured.known else "a single process has no interval"
     used = dict.fromkeys(source for each in (*place.bounds, measured) for source in each.about.sources)
     if not any(source.startswith(("timings", "counters")) for source in used):
         row["condition"] = ""
@@ -114,8 +130,7 @@ def _under(condition: str, tests: Sequence[Test]) -> list[Row]:
         there = [effect["outcome"] for other, effect in effects if place.shared_by(other)]
         explained = rule.explain(row["outcome"], there, exact="low" not in row)
         if explained != row["outcome"]:
-            why = NO_EFFECT if explained == rule.NOT_SUPPORTED else "whether there is an effect is open"
-            row |= {"outcome": explained, "reason": why}
+            row |= {"outcome": explained, "reason": NO_EFFECT if explained == rule.NOT_SUPPORTED else EFFECT_OPEN}
         rows.append(row)
     head = {"kind": headline.kind, "given": rule.verdict(headline.kind, [row["outcome"] for row in rows])}
     return [{**row, **head} for row in (*rows, *(effect for _, effect in effects))]
@@ -145,12 +160,17 @@ def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
     for part in [test.part for test in tests[DEVICE] if test.role == HEADLINE]:
         under = {name: _under(name, [test for test in mine if test.part == part]) for name, mine in tests.items()}
         same: tuple = ([], _found(under[DEVICE]))
-        of_times = _found(under[THEIR_SMS]) != _found(under[DEVICE])
-        under = {name: found for name, found in under.items() if name == DEVICE or _found(found) not in same}
-        under = {name: found for name, found in under.items() if name not in THEIRS or _sliced(found)}
-        under = {name: found for name, found in under.items() if name != MATCHED or not of_times}
+        counted = any("counters" in source for _, source in _found(under[DEVICE]))
+        of_times = not counted and _found(under[THEIR_SMS]) != _found(under[DEVICE])
+        kept = {
+            DEVICE: True,
+            MATCHED: counted and _found(under[MATCHED]),
+            **{name: _found(under[name]) not in same and _sliced(under[name]) for name in THEIRS},
+        }
+        under = {name: found for name, found in under.items() if kept.get(name, _found(found) not in same)}
         rows += [row for found in under.values() for row in found]
-        words = {name: found[0]["given"] for name, found in under.items() if name in THEIRS or not of_times}
+        decide: Collection[str] = THEIRS if of_times else (MATCHED,) if counted else under
+        words = {name: found[0]["given"] for name, found in under.items() if name in decide}
         given.append(rule.across(words, [name for name in words if _may_be_reproduced(under[name])]))
     head = {"claim_id": claim.id, "kind": claim.kind, "verdict": rule.together(given)}
     return [{**head, **row} for row in rows]

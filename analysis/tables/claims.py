@@ -11,16 +11,36 @@ from kernels import VERSIONS
 
 from ..claims import judge
 from ..claims.claim import EFFECT, HEAD_DIM, HEADLINE, WORDS, WRITE_UP, Claim
-from ..claims.rule import FALLS, IN_PART, IN_PROSE, MEANS, ON_TIMER, VERDICTS, told
+from ..claims.rule import (
+    A_DIFFERENCE,
+    FALLS,
+    IN_PART,
+    IN_PROSE,
+    MEANS,
+    NO_DIFFERENCE,
+    ON_TIMER,
+    OPPOSITE,
+    REPRODUCED,
+    SAME_DIRECTION,
+    VERDICTS,
+    told,
+)  # fmt: skip
 from ..evidence import DECIDED, Evidence
 from ..evidence.known import UNDECIDED
 from ..record import published
 from ..record.text import NOTHING
-from ..studies import THEIR_CLOCK, THEIR_SMS
+from ..studies import MATCHED, THEIR_CLOCK, THEIR_SMS
 from .table import VERDICT_STYLE, Table, lines, mark, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
 FEW = 4  # numbers that a line names one by one
+OF_RATIOS = (NO_DIFFERENCE, A_DIFFERENCE, OPPOSITE)  # outcomes of a ratio that is wrong
+SHARES_AND_RATIOS = ("x", "%", "% of peak", *judge.SHARES)
+TIES = ("0.97×", "1.03×")
+HEADS = {MATCHED: "<a href='../glossary.html#term-matched-load'>matched load</a>"} | {
+    name: f"<a href='../glossary.html#term-their-SMs'>their SMs</a>, {name.split(', ')[1]}"
+    for name in (THEIR_SMS, THEIR_CLOCK)
+}
 
 
 def _given(e: Evidence) -> tuple[Counter[str], Counter[str]]:
@@ -56,7 +76,7 @@ def summary(e: Evidence) -> Table:
 
 
 def ledger(e: Evidence, letter: str) -> Table:
-    """The claims of a group, each with its verdict, what decides it and, folded, its tests.
+    """The claims of a group, each with its verdict, what decides it and, folded, its sources and tests.
 
     Attributes hold what the reader can pick a claim by: its documents, and the word of prose for its verdict.
     """
@@ -65,27 +85,27 @@ def ledger(e: Evidence, letter: str) -> Table:
         if claim.id.startswith(letter):
             tests, documents = judge.recorded(e.record)[claim.id], escape("|".join(claim.where), quote=True)
             place = f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
-            about = lines(escape(claim.claim), conclusion(tests), *map(small, _about(claim, e)))
+            about = lines(escape(claim.claim), conclusion(tests))
             word = f"<span data-status='{IN_PROSE[tests[0]['verdict']]}'></span>"
-            rows.append((place, about + _tests(tests), word + verdict(tests)))
+            rows.append((place, about + _folded(tests, _about(claim, e)), word + verdict(tests)))
     return Table(("claim", "what is claimed", "verdict"), rows, source=DECIDED)
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The verdict of a claim; under it those of its parts, and of the conditions that decide, where they differ."""
+    """The verdict of a claim; under it, where they differ, those of its parts and of the conditions that decide."""
     under: dict[str, dict[str, str]] = {}
     for row in rows:
         if row["role"] == HEADLINE:
             under.setdefault(row["part"] or "", {})[row["condition"] or ""] = told(row["given"])
-    found: dict[str, list[str]] = {}
+    found = []
     for part, given in under.items():
-        given = {clock: given[clock] for clock in (THEIR_SMS, THEIR_CLOCK) if clock in given} or given
+        given = {condition: given[condition] for condition in judge.deciding(given)}
         if len(set(given.values())) == 1:
             given = {"": next(iter(given.values()))}
         for condition, word in given.items():
-            where = ", ".join(filter(None, (part, condition.removeprefix("their SMs, "))))
-            found.setdefault(word, []).append(where)
-    each = (small(f"{word}: {escape('; '.join(places))}") for word, places in found.items() if len(found) > 1)
+            found.append((", ".join(filter(None, (part, condition.removeprefix("their SMs, ")))), word))
+    several = len({word for _, word in found}) > 1
+    each = (small(f"{escape(where)}: {word}") for where, word in found if several)
     return lines(verdict_mark(rows[0]["verdict"]), *each)
 
 
@@ -115,7 +135,10 @@ def conclusion(tests: Sequence[Mapping[str, Any]]) -> str:
             parts.setdefault(row["part"] or "", {}).setdefault(row["condition"] or "", []).append(row)
     found = [_deciding(under) for under in parts.values()]
     if verdict == UNDECIDED:
-        return f"<b>open</b> {escape(found[0][0]['reason'].split(';')[0])}"
+        rows = next(rows for rows in found if rows[0]["given"] == UNDECIDED)
+        why = next(row["reason"] for row in rows if row["reason"]).split(";")[0]
+        known = [] if rows[0]["measured"] is None else [f"{rows[0]['says']}: {_values(rows)}", _bounds(rows)]
+        return f"<b>cannot tell</b> {escape('; '.join((*known, why))).replace('_', '_<wbr>')}"
     wanted: Iterable[Collection[str]] = (FALLS, (IN_PART,), (verdict,), VERDICTS)
     rows = next(rows for words in wanted for rows in found if rows[0]["given"] in words)
     says, values = rows[0]["says"], _values(rows)
@@ -123,13 +146,13 @@ def conclusion(tests: Sequence[Mapping[str, Any]]) -> str:
         under = next(iter(parts.values()))
         clocks = (f"{clock.split(', ')[1]} {_values(under[clock])}" for clock in (THEIR_SMS, THEIR_CLOCK))
         values = "; ".join(clocks)
-    return f"<b>found</b> {escape(f'{says}: {values}; {_bounds(rows)}').replace('_', '_<wbr>')}"
+    where = " at matched load" * (rows[0]["condition"] == MATCHED)
+    return f"<b>found</b>{where} {escape(f'{says}: {values}; {_bounds(rows)}').replace('_', '_<wbr>')}"
 
 
 def _deciding(under: Mapping[str, list[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     """The rows of a headline under the first condition that decides it: on their SMs, the GPU alone first."""
-    order = sorted(under.items(), key=lambda item: (item[1][0]["given"] == UNDECIDED, item[0] != THEIR_SMS))
-    return order[0][1]
+    return min((under[name] for name in judge.deciding(under)), key=lambda rows: rows[0]["given"] == UNDECIDED)
 
 
 def _against(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -141,6 +164,9 @@ def _against(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _values(rows: Sequence[Mapping[str, Any]]) -> str:
     """What a headline found and where: each number of a few, else the least and the largest."""
     told = [row for row in _against(rows) if row["measured"] is not None]
+    if all(map(_no_gap, told)):
+        return " or ".join(dict.fromkeys(map(_value, told)))
+    told = [row for row in told if not _no_gap(row)]
     few = f" at {len(told)} of {len(rows)} places" if len(told) < len(rows) else ""
     unit = told[0]["unit"] or ""
     values = list(map(_value, told))
@@ -170,7 +196,21 @@ def _bounds(rows: Sequence[Mapping[str, Any]]) -> str:
     asked = list(dict.fromkeys(_rule(row) for row in _against(rows)))
     if all(each.startswith("printed ") for each in asked):
         return f"printed {', '.join(each.removeprefix('printed ') for each in asked)}"
-    return f"asked {', '.join(re.sub('^equals | to . digits?$', '', each) for each in asked)}"
+    bounds = ", ".join(re.sub("^equals | to . digits?$", "", each) for each in asked)
+    if not all(map(_ours, _against(rows))):
+        return f"asked {bounds}"
+    return f"asked {bounds}, {'3 % being a tie' if bounds.endswith(TIES) else 'a threshold of ours'}"
+
+
+def _ours(row: Mapping[str, Any]) -> bool:
+    """Whether no document states what a test asks: the bound of a ratio, or of a share."""
+    stated = "published.csv" in (row["evidence"] or "") or row["unit"] not in SHARES_AND_RATIOS
+    return not stated and _rule(row) != "at least 1×" and _rule(row).startswith(("at least", "at most", "between"))
+
+
+def _no_gap(row: Mapping[str, Any]) -> bool:
+    """Whether a test asks for the share of a gap, or of a gain, that is not there or may not be."""
+    return row["unit"] in judge.SHARES and row["reason"] in (judge.NO_EFFECT, judge.EFFECT_OPEN)
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -184,15 +224,36 @@ def _rule(row: Mapping[str, Any]) -> str:
     return str(row["rule"] or "").replace("published", "printed")
 
 
-def _tests(tests: Sequence[Mapping[str, Any]]) -> str:
-    """The tests of a claim, folded: a table for each thing that is measured, its places against the conditions."""
+def _folded(tests: Sequence[Mapping[str, Any]], about: Iterable[str]) -> str:
+    """Where a claim stands, and its tests: a table for each thing that is measured, its places against the conditions.
+
+    The line that is shown counts the tests that decide.
+    """
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in tests:
         groups.setdefault((row["part"] or "", row["role"], row["says"]), []).append(row)
-    against = sum(row["outcome"] in FALLS for row in tests)
-    summary = f"{len(tests)} test{'s' * (len(tests) != 1)}, {against or 'none'} against it"
+    deciding: list[Mapping[str, Any]] = []
+    for (_, role, _), rows in groups.items():
+        decide = judge.deciding(dict.fromkeys(row["condition"] or "" for row in rows))
+        deciding += [row for row in rows if role == HEADLINE and (row["condition"] or "") in decide]
+    outcomes = Counter(map(_counted, sorted(deciding, key=lambda row: VERDICTS.index(row["outcome"]))))
+    alone = "all " * (len(deciding) > 1) + next(iter(outcomes))
+    counted = ", ".join(f"{count} {word}" for word, count in outcomes.items()) if len(outcomes) > 1 else alone
+    summary = f"{len(deciding)} deciding test{'s' * (len(deciding) != 1)}: {counted}"
     found = "".join(_matrix(*key, rows) for key, rows in groups.items())
-    return f"<details><summary>{summary}</summary>{found}</details>"
+    return f"<details><summary>{summary}</summary><p>{lines(*about)}</p>{found}</details>"
+
+
+def _counted(row: Mapping[str, Any]) -> str:
+    """The outcome of a test; of a printed ratio, whether it is met or its direction alone is."""
+    if _rule(row).startswith("printed") and row["outcome"] in (REPRODUCED, SAME_DIRECTION):
+        return "within 10 %" if row["outcome"] == REPRODUCED else "in its direction but not within 10 %"
+    return _word(row["outcome"])
+
+
+def _word(outcome: str) -> str:
+    """The word of prose for the outcome of a test; of a ratio that is wrong with the finer one behind it."""
+    return told(outcome) if outcome in OF_RATIOS else IN_PROSE[outcome]
 
 
 def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -206,7 +267,8 @@ def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) 
     title = escape(": ".join(filter(None, (part, says)))) + asks
     named = ("where", HEAD_DIM.strip(), "asked")
     kept = [column for column in range(len(named)) if any(place[column] for place in places)]
-    head = "".join(f"<th scope='col'>{escape(name)}</th> " for name in (*(named[i] for i in kept), *conditions))
+    names = (*(escape(named[i]) for i in kept), *(HEADS.get(name, escape(name)) for name in conditions))
+    head = "".join(f"<th scope='col'>{name}</th> " for name in names)
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(place[column])}</td> ' for column in kept)}"
         + "".join(f"<td>{found.get(name, NOTHING)}</td> " for name in conditions)
@@ -221,10 +283,15 @@ def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) 
 def _outcome(row: Mapping[str, Any]) -> str:
     """What a test found, and its outcome."""
     style = VERDICT_STYLE[row["outcome"]]
-    return lines(escape(_value(row)), f"<b class='{style}'>{IN_PROSE[row['outcome']]}</b>")
+    return lines(escape(_value(row)), f"<b class='{style}'>{_word(row['outcome'])}</b>")
 
 
 def _value(row: Mapping[str, Any]) -> str:
+    """What a test found, with its unit; of the share of a gap no more than that it is not there, or is exceeded."""
+    if _no_gap(row):
+        return "no gap" if row["reason"] == judge.NO_EFFECT else "perhaps no gap"
+    if row["unit"] in judge.SHARES and row["measured"] is not None and abs(row["measured"]) > 1:
+        return "over 100 %" if row["measured"] > 0 else "below −100 %"
     return "" if row["measured"] is None else judge.shown(row["measured"], row["unit"] or "", row["low"] is None)
 
 

@@ -114,7 +114,7 @@ def test_verdict_follows_from_the_places_of_the_headline(kind: str, places: list
         ({THEIR_CLOCK: R, THEIR_SMS: S}, S),
         ({THEIR_CLOCK: N, THEIR_SMS: P}, N),
         ({THEIR_CLOCK: S, THEIR_SMS: P}, "depends on the timer"),
-        ({DEVICE: P, MATCHED: S}, "depends on the load"),
+        ({MATCHED: S}, S),
         ({THEIR_CLOCK: U, THEIR_SMS: P}, P),
         ({}, U),
     ],
