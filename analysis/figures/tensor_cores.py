@@ -35,7 +35,7 @@ def tensor_cores(e: Evidence) -> Plot | str:
             colors = [FUSED if name.startswith("fp16") else LIBRARY for name in group["version"]]
             time_bars(axis, group["rung"], group["us"], colors)
             axis.set_xlabel("")
-        axes[-1].set_xlabel("µs of one call; the scale below is another than above", loc="left")
+        axes[-1].set_xlabel("µs of one call; each panel has a scale of its own", loc="left")
     return Plot(
         "tensor-cores",
         figure,

@@ -90,7 +90,8 @@ def steps(e: Evidence, family: str) -> Table:
         f"1 faster. {REMARKS.get(family, '')} Published: {published.card(family)}, from several programs, each × over "
         "a baseline of theirs. Other head dims: the page of each version."
     )
-    source = measured(e, home(ladder(family)[0].id), SLICES, f"{SLICES}_fp16") + published_on(family)
+    studies = dict.fromkeys(study_of(e, version.id).name for version in shown(family))
+    source = measured(e, *studies, SLICES, f"{SLICES}_fp16") + published_on(family)
     return Table(header, rows, header[-4:], caption, source=source, title="The steps")
 
 

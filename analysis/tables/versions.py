@@ -227,9 +227,11 @@ def fastest(e: Evidence, version: Version, studies: Iterable[Study]) -> dict[Pro
 
 
 def _named(rival: Rival | None) -> str:
+    """How fast a version is over a library, and which of the ways to call it that is."""
     if rival is None:
         return NOTHING
-    return lines(ratio(rival.over), small(link(rival.version)))
+    way = rival.version.removeprefix("torch_").replace("rope_", "").replace("_", " ")
+    return lines(ratio(rival.over), small(link(rival.version, way)))
 
 
 def _checked(study: Study, version: str, problem: Problem) -> str:
