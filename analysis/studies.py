@@ -308,7 +308,7 @@ def _studies() -> Iterator[Study]:
     by_sms = tuple(f"device_warm@{sms}" for sms in range(8, 129, 8))
     by_blocks = tuple(f"device_warm@{SLICE}/{blocks}" for blocks in range(3, 9))
     yield Study("slices_heads", "V7 by heads on their SMs", timers_on(SLICE), ((race[:2], heads),))
-    yield Study("slices_sms", "V7 and V5 by SMs", (*by_sms, "device_warm"), ((race, one),))
+    yield Study("slices_sms", "RoPE V7 and sinusoidal V5 by SMs", (*by_sms, "device_warm"), ((race, one),))
     yield Study("slices_blocks", "V7 by blocks an SM on their SMs", by_blocks, ((race[:2], (MAIN,)),))
     yield Study("matched", "The load of each SM as on the authors' card", (), ((of_log, published),), matched)
     blocks = tuple(partial_rope(1, heads, 64, hdim) for hdim in (512, 2048) for heads in WAVES)

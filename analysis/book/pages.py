@@ -109,7 +109,10 @@ def measured(e: Evidence, version: Version) -> str:
     """The times at the documents' shapes, on their SMs and on the whole card; and folded, those of other studies."""
     shown = [(study, html(table)) for study, table in versions.times(e, version)]
     if not shown:
-        return f"No time was measured on the {e.card}."
+        text = f"No time was measured on the {e.card}."
+        if other := versions.elsewhere(e, version):
+            text += f" It was checked and timed on the {other.card}: [In practice](../chapters/practice.ipynb)."
+        return text
     return joined([*(f"**{study}**\n\n{table}" for study, table in shown[:2]), *(folded(*each) for each in shown[2:])])
 
 
@@ -170,7 +173,7 @@ def page(e: Evidence, version: Version) -> str:
     claims = [claim for claim in judge.claims() if version.id in named[claim.id]]
     parts = [
         f"# {version.id}\n\n{neighbours(version)}\n\n{about(e, version)}",
-        section("Measured", joined([measured(e, version), legend(e)])),
+        section("Measured", joined([legend(e), measured(e, version)])),
         section("Checked", checked(e, version)),
         section("Claims that name it", verdicts(e, claims)),
         section("Declared hazards", versions.hazards(e, version)),

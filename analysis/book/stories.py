@@ -38,8 +38,8 @@ STORY = {  # by version: the chapter that tells of it, and what it tells
     "sinusoidal_separate_float4": ("loads", "The baseline of the hybrids. It loads four floats at a time, as V5 does."),
     "sinusoidal_v5": (
         "loads",
-        "It beats separate kernels that load one float at a time. By the GPU alone it does not beat those that load "
-        "four, as it does.",
+        "At the head dims of the documents it beats separate kernels that load one float at a time. By the GPU alone "
+        "it does not beat those that load four, as it does.",
     ),
     "sinusoidal_v6": OTHER,
     "alibi_v1": OTHER,
@@ -107,6 +107,15 @@ def told(version: Version) -> list[str]:
     return found
 
 
+WHERE = {  # by what chooses it: where a kernel takes a call that its row covers, if not always
+    "prompt_split": "where tiles of queries are few for the keys that there are",
+    "prompt_persistent": "up to 192 dims, where queries are many",
+    "wide_decode": "where a key has too many dims for a warp",
+    "chunk": "where tiles of queries are few for the keys that there are",
+    "prompt32": "where estimates say that V8 is slower",
+}
+
+
 def _meet(one: Rule, other: Rule) -> bool:
     """Whether there are calls that both rows cover."""
     least, most = max(one.least, other.least), min(one.most or math.inf, other.most or math.inf)
@@ -114,7 +123,7 @@ def _meet(one: Rule, other: Rule) -> bool:
 
 
 def served(version: Version) -> str:
-    """For which calls the op runs a version: the rows of its table that name it, and what stands above them."""
+    """For which calls the op runs a version: the rows of its table that name it, and what may take a call before."""
     names = [V8 if rule.kernel == "cluster" else f"rope_{rule.kernel}" for rule in TABLE]
     texts = []
     for place, rule in enumerate(TABLE):
@@ -122,7 +131,11 @@ def served(version: Version) -> str:
             text = f"{' and '.join(rule.dtypes)}, {rule.queries} queries a head"
             text += f", keys: {rule.keys}" * (rule.keys != ANY)
             text += f", compute capability {rule.capability}" * (rule.capability != ANY)
+            where = WHERE.get(rule.choose.__name__, "")
+            text += f", {where}" * bool(where)
             above = [name for name, other in zip(names[:place], TABLE) if _meet(other, rule)]
-            texts.append(text + f", if not {' or '.join(map(link, above))}" * bool(above))
-    op = "<a href='../chapters/practice.html'>rope_attention</a>"
-    return f"{op} runs it for {'; and for '.join(texts)}." if texts else ""
+            texts.append(text + f", unless {' or '.join(map(link, above))} takes the call" * bool(above))
+    if not texts:
+        return ""
+    where = "<a href='../chapters/practice.html#which-kernel-runs'>In practice</a>"
+    return f"<code>rope_attention</code> runs it for {'; and for '.join(texts)}. The exact rule: {where}."

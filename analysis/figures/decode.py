@@ -104,7 +104,7 @@ def decode_added(e: Evidence) -> Plot | str:
     frame = (100 * (raw / rotated - 1)).dropna().rename("added_percent").reset_index()
     if frame.empty:
         return missing(STUDY)
-    with canvas("Rotating the keys adds a tenth at most, and little with many", height=2.6) as (figure, (axis,)):
+    with canvas("Rotating the keys adds about a tenth at worst", height=2.6) as (figure, (axis,)):
         axis.axhline(0, color="0.2", lw=1)
         for dtype, filled in zip(DTYPES, (None, "w")):
             mine = frame[frame["dtype"] == dtype]

@@ -50,7 +50,8 @@ def loads(e: Evidence) -> Plot:
         "loads",
         figure,
         f"Fused sinusoidal V5 over separate kernels; above 1 V5 is faster. The first panel is by the authors' times on "
-        f"the {published.card('sinusoidal')}, the others by ours on {SLICE} SMs of the {e.card}.",
+        f"the {published.card('sinusoidal')}, the others by ours on {SLICE} SMs of the {e.card}. "
+        "Theirs follow from times that one of their programs printed; the write-up rounds them.",
         "Bars of V5's speedup at three head dims in three panels. Over kernels that load one float it is well above 1, "
         "over kernels that load four near 1 or below.",
         frame,

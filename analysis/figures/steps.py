@@ -34,7 +34,7 @@ VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
 TITLES = {  # the edition's
     "attention": "With float4 a kernel reads a third of the sectors",
     "sinusoidal": "V1 to V5 embed each key 64 times, the hybrids once",
-    "rope": "V1 to V6 rotate keys 16 or 64 times, V8 three times",
+    "rope": "Most of V1 to V6 rotate a key 64 times, V3 16, V8 three",
     "fp16": "Tiles spare global memory, and shared memory pays for it",
 }
 ABOUT = {"rope": " The attention of V7 reads K as often as that of Separate."}

@@ -8,13 +8,14 @@ from ..tables.table import missing
 from .style import FUSED, LIBRARY, Plot, canvas, time_bars
 
 STUDY = "half_prompts"
+SHORT = 50  # µs: up to which times have a scale of their own
 RUNGS = (  # in words, version
     ("Phase 4", "fp16_phase4"),
     ("Phase 4 on tensor cores", "fp16_phase4_mma"),
-    ("scores in registers", "fp16_phase7a"),
-    ("both products", "fp16_phase7b"),
-    ("copies ahead", "fp16_phase7c"),
-    ("wgmma", "fp16_phase7d"),
+    ("7a, scores in registers", "fp16_phase7a"),
+    ("7b, both products", "fp16_phase7b"),
+    ("7c, copies ahead", "fp16_phase7c"),
+    ("7d, wgmma", "fp16_phase7d"),
     ("FlashAttention, PyTorch", "torch_sdpa_fp16_flash"),
     ("cuDNN, PyTorch", "torch_sdpa_fp16_cudnn"),
 )
@@ -27,9 +28,14 @@ def tensor_cores(e: Evidence) -> Plot | str:
     if not rows:
         return missing(STUDY)
     frame = pd.DataFrame(rows, columns=["rung", "version", "us", "low", "high"])
-    with canvas("Two steps bring nearly all of the gain", height=3.2) as (figure, (axis,)):
-        colors = [FUSED if name.startswith("fp16") else LIBRARY for name in frame["version"]]
-        time_bars(axis, frame["rung"], frame["us"], colors)
+    groups = [group for _, group in frame.groupby(frame["us"] <= SHORT, sort=False)]
+    sizes = {"height_ratios": [len(group) for group in groups]}
+    with canvas("Two steps bring nearly all of the gain", len(groups), height=3.8, gridspec_kw=sizes) as (figure, axes):
+        for axis, group in zip(axes, groups):
+            colors = [FUSED if name.startswith("fp16") else LIBRARY for name in group["version"]]
+            time_bars(axis, group["rung"], group["us"], colors)
+            axis.set_xlabel("")
+        axes[-1].set_xlabel("µs of one call; each panel has a scale of its own", loc="left")
     return Plot(
         "tensor-cores",
         figure,

@@ -92,8 +92,8 @@ def bound(e: Evidence) -> Says:
     )
 
 
-@finding("answer-threads", """Giving [idle threads work](attention.html) makes the two-pass kernel {whole:.2} as fast on
-the whole card, though it saves no bytes. On *their SMs* that pays only above head dim {hdim}.""")
+@finding("answer-threads", """Giving [idle threads work](attention.html) makes the two-pass kernel of the summary
+{whole:.2} as fast on the whole card, though it saves no bytes. On *their SMs* that pays only above head dim {hdim}.""")
 def threads(e: Evidence) -> Says:
     whole, own = (
         e.speedup("attention_two_pass_all_warps", over="attention_two_pass_float4", study=study, hdim=DIMS)
@@ -167,8 +167,9 @@ def future(e: Evidence) -> Says:
 
 
 @finding("attention-cliff", """The documents call the fall at head dim 8192 a cliff of the L2 cache. But their shapes
-leave {blocks} blocks there for {sms} SMs. From head dim 4096 to 8192 the corrected online kernel falls to {fall} of its
-rate. With equally many queries at both it falls to {held}. With warm caches DRAM is almost idle.""")
+leave {blocks} blocks there for {sms} SMs, with half the heads and half the tokens of head dim 4096. So the rate of the
+corrected online kernel falls to {fall}. With heads and tokens kept it falls only to {held}. With warm caches DRAM is
+almost idle.""")
 def cliff(e: Evidence) -> Says:
     def kept(study: str) -> Estimates:
         rate, before = (e.tflops(ONLINE, study=study, hdim=hdim)[hdim] for hdim in (8192, 4096))
@@ -182,7 +183,7 @@ def cliff(e: Evidence) -> Says:
 
 @finding("rope-which", """The write-up's times of fused RoPE are V1's, which loads tables; the text beside them
 describes V4, which caches frequencies. It prints {printed:.3} ms, as the log does for V1; for V4 the log has
-{fourth:.3} ms. Here too V4 is {gain:.1} as fast as V1.""")
+{fourth:.3} ms. Here too V4 is {gain:.1} as fast as V1 ([C-11](claims.html#C-11)).""")
 def which(e: Evidence) -> Says:
     printed, first, fourth = said("N347"), said("N115"), said("N147")
     gain = e.speedup("rope_v4", over="rope_v1c", hdim=2048, rotary="full")

@@ -5,7 +5,7 @@ from typing import Any
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured, maximum
 from ..models.moves import COUNTERS, WORK
 from ..studies import AUTHORS_FP16_SMS, FP16_SLICE, MAIN, THEIR_SMS
-from . import Says, checks, exact, faster, finding, numbers, of_values, slower, times
+from . import Says, checks, exact, faster, finding, numbers, slower, times
 
 MINIMAL, PHASE4, CAUSAL = "fp16_minimal", "fp16_phase4", "fp16_phase4_causal"  # Phase 4 with the mask of Phase 6
 ITER1, HDIM = "fp16_phase6_iter1", 64
@@ -17,14 +17,14 @@ def changed(e: Evidence, name: str) -> Estimates:
 
 
 @finding("half-phase4", """One warp of four computes all scores, and the rows that it reads all start in one bank of
-shared memory: without Q times K it is {scores:.1} as fast. Without one of the other parts it is at most {rest:.2} as
-fast. Padding the rows by a few elements makes it {padded:.1} as fast.""")
+shared memory: without Q times K it is {scores:.1} as fast, and without any other part it gains little. Padding the
+rows by a few elements makes it {padded:.1} as fast.""")
 def phase4(e: Evidence) -> Says:
     gain = e.speedup(PHASE4, over=MINIMAL, hdim=HDIM)
     scores, softmax, values, padded = (changed(e, n) for n in ("no_scores", "no_softmax", "no_values", "padded"))
     rest = maximum(softmax, values)
-    return numbers(scores=times(scores), padded=times(padded), rest=times(rest)), checks(
-        faster(gain), faster(scores), rest < padded, faster(padded)
+    return numbers(scores=times(scores), padded=times(padded)), checks(
+        faster(gain), faster(scores), rest < 1.2, rest < padded, faster(padded)
     )
 
 
@@ -51,31 +51,30 @@ def luck(e: Evidence) -> Says:
     )
 
 
-@finding("half-iter1", """The report blames registers that spill. In our build nothing spills. Arrays for a thread's own
-row alone close {share} of the gap on the whole card. On *their SMs*, where we judge [the claim](claims.html#E-03), they
-close {theirs}, less than half: it is not supported.""")
+@finding("half-iter1", """The report blames registers that spill. In our build nothing spills. But if each thread keeps
+only its own row's values, {theirs} of the gap closes on *their SMs*, and {share} on the whole card. Our rule asks for
+half of it on *their SMs*: [the claim](claims.html#E-03) is not supported.""")
 def iter1(e: Evidence) -> Says:
     slow = e.speedup(ITER1, over=CAUSAL, study="ablation", hdim=HDIM)
     spilled = e.resource(ITER1, "spill_bytes", hdim=HDIM)
     share = e.share_closed(ITER1, f"{ITER1}_own_row", CAUSAL, hdim=HDIM)
     theirs = e.under(THEIR_SMS).share_closed(ITER1, f"{ITER1}_own_row", CAUSAL, hdim=HDIM)
     return numbers(share=share, theirs=theirs), checks(
-        slower(slow), spilled < 1, share > 0.5, share < 0.9, theirs < 0.5
+        slower(slow), spilled < 1, share > 0.5, share < 0.9, theirs < 0.5, theirs > 0.3
     )
 
 
-@finding("half-order", """With both products on tensor cores Phase 4 is {mma:.1} as fast. With all threads at
-the scores it is {threads:.1} as fast on the whole card, and {own:.2} on *their SMs*. With vector loads, which the
-report ranks above them, it is {loads:.1} as fast on both as with scalar ones.""")
+@finding("half-order", """On *their SMs* this order is right ([E-18](claims.html#E-18)). On the whole card more threads
+come before vector loads.""")
 def order(e: Evidence) -> Says:
-    mma, threads, scalar = (changed(e, name) for name in ("mma", "all_threads", "scalar_loads"))
     theirs = e.under(THEIR_SMS)
-    own = theirs.speedup(f"{PHASE4}_all_threads", over=PHASE4, hdim=HDIM)
+    mma, padded, threads, scalar = (changed(e, name) for name in ("mma", "padded", "all_threads", "scalar_loads"))
+    own = [theirs.speedup(f"{PHASE4}_{name}", over=PHASE4, hdim=HDIM) for name in ("mma", "padded", "all_threads")]
     loads, own_loads = 1 / scalar, theirs.speedup(PHASE4, over=f"{PHASE4}_scalar_loads", hdim=HDIM)
-    shown = {"mma": mma, "threads": threads, "loads": loads, "own": own}
-    return numbers(**{name: times(gain) for name, gain in shown.items()}), checks(
-        *map(faster, (mma, own, loads)), threads > loads, own_loads > own, of_values(own_loads > 1.25), loads < 1.31
-    )
+    return numbers(), checks(
+        mma > padded, *map(faster, (padded, loads)), threads > loads,
+        own[0] > own[1], own[1] > own_loads, own_loads > own[2], faster(own[2]),
+    )  # fmt: skip
 
 
 @finding("method-wavefronts", """The emulator's wavefronts of shared memory are within 10 % of the card's counter for

@@ -6,6 +6,6 @@ from .claims import summary as verdict_summary
 from .environment import coverage, known_cards, machines, runs
 from .overview import defects, overview
 from .printed import printed
-from .steps import steps
+from .steps import parts, steps
 from .tensor_cores import phases
 from .v8 import v8_steps

@@ -8,14 +8,14 @@ from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import supports
 
 from ..evidence import Evidence, Source, Study, computed, measured, published_on
-from ..evidence.known import WRONG
+from ..evidence.known import OK, WRONG
 from ..models.moves import example
 from ..record import published
 from ..record.files import DataError
-from ..record.text import NOTHING, span
+from ..record.text import NOTHING, factor, span
 from ..studies import PUBLISHED, STUDIES
 from .table import Table, code, family_title, lines, link, mark, short, small
-from .versions import NUMBER, WARM, complete, fastest, in_order, merged, rest_of, taken
+from .versions import NUMBER, WARM, complete, elsewhere, fastest, in_order, main_of, merged, rest_of, taken
 
 GROUPS: dict[str, Callable[[Version], object]] = {  # parts of the overview: a version stands in the first that fits
     "peers: what a user would pick instead": lambda version: version.is_peer,
@@ -39,16 +39,17 @@ def overview(e: Evidence, family: str) -> Table:
         wrong = _what_is_wrong(study, version) if study else []
         used += [study.name] if study else []
         change = lines(parent + escape(version.change) or NOTHING, *map(small, wrong))
-        cells = _in_short(e, study, version) if study else (small("not measured"), NOTHING, NOTHING)
+        cells = _in_short(e, study, version) if study else (_not_here(e, version), NOTHING, NOTHING)
         name = f"{link(version.id)}<small class='title'><br>{escape(version.title)}</small>"
         groups[next(group for group, fits in GROUPS.items() if fits(version))].append([name, change, *cells])
     header = ["version", "what it changes", "check", "speed, GPU alone", "published"]
     filled = [i for i in range(len(header)) if any(row[i] != NOTHING for rows in groups.values() for row in rows)]
     rows = [row for name, of in groups.items() if of for row in ([name], *([each[i] for i in filled] for each in of))]
     caption = (
-        "Small in the checks: head dims. Speed: how many times as fast, from the least to the largest over the head "
-        "dims. It is over the version that the source names as the baseline. Beyond the documents it is over the "
-        "fastest library with a right result, shape by shape."
+        "Small in the checks: head dims. Speed: how many times as fast at the main shape, and small, from the least to "
+        "the largest over all shapes. It is over the version that the source names as the baseline, and of an ablation "
+        "also over what it changes. Beyond the documents it is over the fastest library with a right result, shape by "
+        "shape."
     )
     source = measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source()
     shown, title = [header[i] for i in filled], f"{family_title(family)}: every version"
@@ -65,10 +66,22 @@ def _what_is_wrong(study: Study, version: Version) -> list[str]:
     return [f"Wrong: {escape(each)}." for each in reasons if not any(each in other != each for other in reasons)]
 
 
+def _not_here(e: Evidence, version: Version) -> str:
+    """How the checks of a version that this card did not measure went on another; or that none did."""
+    other = elsewhere(e, version)
+    if not other:
+        return small("not measured")
+    study = next(each for each in complete(other) if taken(each, version))
+    where = f"<a href='practice.html'>on the {other.card.removeprefix('NVIDIA ')} only</a>"
+    return lines(*(f"{mark(how)} {small(where)}" for how in _outcomes(study, version, taken(study, version))))
+
+
 def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, str]:
     """Checks by outcome, and how fast it is, as measured and as published."""
     problems = taken(study, version)
     shown = lines(*(f"{mark(how)} {small(where)}" for how, where in _outcomes(study, version, problems).items()))
+    if any(study.known(version.id, problem).word == OK and _lucky(version, problem) for problem in problems):
+        shown = lines(shown, small("by luck: a barrier is missing"))
     speeds = [NOTHING, NOTHING]
     if peers := fastest(e, version, complete(e)):
         over = small(f"over the fastest library, {len(peers)} shapes")
@@ -76,10 +89,26 @@ def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, st
     elif version.baseline and problems:
         found = e.speedup(version.id, version.baseline, study.name, WARM, problem=problems)
         claims = [published.speedup(version.id, version.baseline, problem) for problem in problems]
-        if found:
-            speeds[0] = lines(f"{found:.2}", small(f"over {short(version.baseline)}"))
+        if known := found.known:
+            over = f"over {short(version.baseline)}"
+            all_of = small(f"{found:.2}, all shapes") if len(known) > 1 else ""
+            speeds[0] = lines(factor(known[main_of([*known])].value), small(over), all_of, _over_parent(e, version))
         speeds[1] = span((claim.value for claim in claims if claim), "×", 2)
     return shown, speeds[0], speeds[1]
+
+
+def _lucky(version: Version, problem: Problem) -> bool:
+    """Whether nothing separates its scores from the softmax that reads them."""
+    plan = None if version.is_peer else version(problem)
+    return any("no barrier separates the scores" in hazard.why for hazard in (plan.hazards if plan else ()))
+
+
+def _over_parent(e: Evidence, version: Version) -> str:
+    """How fast an ablation is over the version that it changes, where that is not its baseline."""
+    if not version.ablation or version.parent in ("", None, version.baseline):
+        return ""
+    known = e.speedup(version.id, version.parent, "ablation", WARM, problem=taken(e.study("ablation"), version)).known
+    return small(f"{factor(known[main_of([*known])].value)} over {short(version.parent)}") if known else ""
 
 
 def _outcomes(study: Study, version: Version, problems: Sequence[Problem]) -> dict[str, str]:
@@ -148,7 +177,8 @@ DEFECTS = (  # of the documents' versions: texts that declare it, what it is and
     ),
     (
         ("no barrier separates the last read of one block reduction",),
-        "No barrier between two reductions in one buffer: <a href='checks.html'>a race</a>, now and then garbage.",
+        "No barrier between two reductions in one buffer: <a href='checks.html'>a race</a>. The result may be wrong. "
+        "No check of RoPE showed it; the emulator and racecheck report it.",
         "{rope_v8} and what is beyond the documents, ours",
         (),
     ),

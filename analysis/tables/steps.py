@@ -14,7 +14,7 @@ from ..models.rivals import V8, flops_left
 from ..record import published
 from ..record.text import NOTHING, factor, number
 from ..studies import MAIN, PHASES, SLICES, THEIR_SMS
-from .table import Table, lines, link, mark, short, small, status, why_none
+from .table import Table, lines, link, mark, ratio, short, small, status, why_none
 
 RIGHT = "right"
 SHOWN = {"fp16": 64}  # the head dim whose times are shown, of the other families that of `MAIN`
@@ -27,7 +27,9 @@ COMPARED = {  # what has no baseline of its own in the documents, and what it is
 MASKED = {"fp16_phase4": "fp16_phase4_causal"}  # a baseline, and the same with a causal mask
 REMARKS = {
     "sinusoidal": "The hybrids are compared with Separate float4, all others with Separate scalar.",
-    "rope": "V8 is ours, and was timed in a study of its own with Separate beside it.",
+    "attention": "At head dim 16384, which the write-up names, no document prints a time.",
+    "rope": "V1 to V6a rotate all dims, and are compared with Separate that does, too. V8 is ours, and was timed in a "
+    "study of its own with Separate beside it. It multiplies on tensor cores, which have another peak.",
     "fp16": "Phase 4 is compared with Minimal, and Phase 7, which is ours, with Phase 4 in a study of its own. Phase 6 "
     "has a causal mask: our × is over Phase 4 with that mask, the published one over Phase 4 without it.",
 }
@@ -76,16 +78,48 @@ def steps(e: Evidence, family: str) -> Table:
     if len({row[2] for row in rows}) == 1:
         results = f"The result is {rows[0][2]} in all rows, at all head dims of the documents."
         rows, header = [(*row[:2], *row[3:]) for row in rows], (*header[:2], *header[3:])
+    if family == "rope":
+        rotated = [problem_of(e, version.id) for version in shown(family)]
+        rows = [(*row[:2], str(each.rotary_dim) if each else NOTHING, *row[2:]) for row, each in zip(rows, rotated)]
+        header = (*header[:2], "dims rotated", *header[2:])
     over = {version.baseline for version in ladder(family) if version.baseline}
     caption = (
         f"Head dim {SHOWN.get(family, MAIN.hdim)}. A step changes one above it. {results} Peak reached: the least time "
         f"of both products, at the {'tensor-core' if family == 'fp16' else 'fp32'} rate of the {e.card}, over the "
         f"time. Times are of the GPU alone; × is the speedup{f' over {link(*over)}' if len(over) == 1 else ''}, above "
-        f"1 faster. {REMARKS.get(family, '')} Published: {published.card(family)}, from several programs. Other head "
-        "dims: the page of each version."
+        f"1 faster. {REMARKS.get(family, '')} Published: {published.card(family)}, from several programs, each × over "
+        "a baseline of theirs. Other head dims: the page of each version."
     )
-    source = measured(e, home(ladder(family)[0].id), SLICES, f"{SLICES}_fp16") + published_on(family)
+    studies = dict.fromkeys(study_of(e, version.id).name for version in shown(family))
+    source = measured(e, *studies, SLICES, f"{SLICES}_fp16") + published_on(family)
     return Table(header, rows, header[-4:], caption, source=source, title="The steps")
+
+
+PARTS = {  # what is changed in Phase 4, by the end of the ablation's name
+    "no_scores": "without Q times K",
+    "no_softmax": "without the softmax",
+    "no_values": "without the product with V",
+    "mma": "both products on tensor cores",
+    "padded": "rows padded by a few elements",
+    "all_threads": "all threads at the scores",
+    "scalar_loads": "scalar loads in place of vector loads",
+}
+
+
+def parts(e: Evidence) -> Table:
+    """What each part of Phase 4 costs: how fast it is with one change, on their SMs and on the whole card."""
+    rows = []
+    for change, words in PARTS.items():
+        name = f"fp16_phase4_{change}"
+        gains = (at.speedup(name, "fp16_phase4", hdim=SHOWN["fp16"])[SHOWN["fp16"]] for at in (e.under(THEIR_SMS), e))
+        rows.append((link(name, words), *(ratio(each) if each else status(why_none(each)) for each in gains)))
+    header = ("change", "their SMs", "whole card")
+    caption = (
+        f"How many times as fast as {link('fp16_phase4')}, on the GPU alone, with the 95 % interval {e.covers()}. "
+        "Without a part the result is wrong on purpose."
+    )
+    source = measured(e, "ablation", f"{SLICES}_fp16")
+    return Table(header, rows, header[1:], caption, "phase4-parts", source, "Phase 4 with one change")
 
 
 def fusions(e: Evidence) -> Table:
@@ -115,7 +149,7 @@ def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:
         link(name, short(name).removesuffix(" 227k")),
         version.title,
         result(study, name),
-        f"{100 * ceiling(e, problem) / us.value:.2f} %" if problem and us else NOTHING,
+        f"{100 * ceiling(e, problem) / us.value:.2f} %" if problem and us and name != V8 else NOTHING,
         _published(name, problem) if problem else NOTHING,
         _cell(*timed(e.under(THEIR_SMS), name, "", problem)),
         lines(_cell(us, gain), stale),

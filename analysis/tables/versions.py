@@ -3,7 +3,7 @@
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 import pandas as pd
@@ -17,7 +17,7 @@ from ..evidence.known import OK, WRONG, word
 from ..models.moves import example
 from ..models.rivals import Rival, label, rivals
 from ..record import published
-from ..record.files import DATA, read_records
+from ..record.files import DATA, known_gpus, read_records
 from ..record.published import main_problems
 from ..record.text import NOTHING, factor, number, span
 from ..record.timers import timer_of
@@ -36,11 +36,12 @@ BESIDE = {  # what a page compares a version with beside its baseline, if not wi
     "fp16_phase6_iter1": ("fp16_phase4_causal",),  # Phase 4 itself has no mask
     "fp16_phase6_iter2": ("fp16_phase4_causal", "fp16_phase6_iter1"),
 }
+CLOCKS = dict(zip(TIMERS, ("GPU alone", "from DRAM", "their clock")))  # the timers in words
 LEGEND = (
-    "Over: how many times as fast, on the device (<code>device_warm</code>), with the 95 % interval {covers}. µs: the "
-    "median of the processes ± half their range. Error: the largest, as a share of what is allowed. Wrong as declared: "
-    "the result is the wrong one that the version is known to have. A dash: not measured, or one of the two does not "
-    "run."
+    "Over: how many times as fast, on the GPU alone, with the 95 % interval {covers}. µs: the median of the processes "
+    "± half their range. From DRAM: as the GPU alone, but no input is in the cache. Their clock: the authors' loop, "
+    "with launches and host waits. Error: the largest, as a share of what is allowed. Wrong as declared: the result is "
+    "the wrong one that the version is known to have. A dash: not measured, or one of the two does not run."
 )
 
 
@@ -64,6 +65,12 @@ def in_order(family: str) -> list[Version]:
 def complete(e: Evidence) -> list[Study]:
     """The studies with a complete run, but that of counters alone."""
     return [study for study in map(e.study, STUDIES) if study and study.name != MATCHED]
+
+
+def elsewhere(e: Evidence, version: Version) -> Evidence | None:
+    """Another recorded card that measured a version, where this one did not."""
+    others = (Evidence.load(slug) for slug in known_gpus() if slug != e.slug)
+    return next((other for other in others if any(taken(study, version) for study in complete(other))), None)
 
 
 def taken(study: Study, version: Version) -> list[Problem]:
@@ -128,23 +135,27 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
     columns: dict[str, Column] = {}
     for other in compared(e, study, version, problems):
         columns[f"over {other}"] = functools.partial(_over, e, study, version, other)
-    if alone := _alone(e, study, version, problems):
-        columns[f"over {_bare(version)}, without RoPE"] = lambda problem: (
-            ratio(alone[problem]) if problem in alone else NOTHING
-        )
+    for timer in TIMERS[:2]:
+        if alone := _alone(e, study, version, problems, timer):
+            words = f", {CLOCKS[timer]}" * (timer != WARM)
+            columns[f"over {_bare(version)}, without RoPE{words}"] = functools.partial(_ratio_of, alone)
     if libraries := fastest(e, version, [study]):
-        columns["over the fastest library"] = lambda problem: _named(libraries.get(problem))
+        columns["over the fastest library of this study"] = lambda problem: _named(libraries.get(problem))
     claims = {problem: _published(e, study, version, problem) for problem in problems}
     if any(claims.values()):
         columns["published"] = lambda problem: claims[problem] or NOTHING
     us = {timer: e.time(version.id, study.name, timer, problem=problems) for timer in TIMERS}
-    columns |= {f"{timer}, µs": functools.partial(_us, found) for timer, found in us.items() if found}
+    columns |= {f"{CLOCKS[timer]}, µs": functools.partial(_us, found) for timer, found in us.items() if found}
     header = ["shape", "check", *(title.replace("_", "_<wbr>") for title in columns)]
     rows = [
         (shape(problem), _checked(study, version.id, problem), *(cell(problem) for cell in columns.values()))
         for problem in problems
     ]
     return Table(header, rows, header[2:], _about(e, study, version, "published" in columns))
+
+
+def _ratio_of(found: Mapping[Problem, Estimate], problem: Problem) -> str:
+    return ratio(found[problem]) if problem in found else NOTHING
 
 
 def _us(times: Estimates, problem: Problem) -> str:
@@ -163,7 +174,7 @@ def _by_slice(e: Evidence, study: Study, version: Version, problems: Sequence[Pr
             us = e.time(version.id, study.name, timer, problem=problem)[problem]
             cells = (*(ratio(each) if each else NOTHING for each in over), time_cell(us) if us else NOTHING)
             rows.append((shape(problem), cut, *cells))
-    header = ["shape", "runs on", *(f"over {each}".replace("_", "_<wbr>") for each in others), "device_<wbr>warm, µs"]
+    header = ["shape", "runs on", *(f"over {each}".replace("_", "_<wbr>") for each in others), "GPU alone, µs"]
     return Table(header, rows, header[2:], _about(e, study, version))
 
 
@@ -190,7 +201,9 @@ def _bare(version: Version) -> str:
     return version.id.replace("rope_", "attention_")
 
 
-def _alone(e: Evidence, study: Study, version: Version, problems: Sequence[Problem]) -> dict[Problem, Estimate]:
+def _alone(
+    e: Evidence, study: Study, version: Version, problems: Sequence[Problem], timer: str
+) -> dict[Problem, Estimate]:
     """How fast a kernel beyond the log is with RoPE over the same attention without it."""
     name = _bare(version)
     if not (version.beyond and version.family == "rope" and name in study.taken):
@@ -198,8 +211,8 @@ def _alone(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
     found = {}
     for problem in problems:
         bare = unrotated(problem)
-        own = e.time(version.id, study.name, problem=problem)[problem]
-        found[problem] = e.time(name, study.name, problem=bare)[bare] / own
+        own = e.time(version.id, study.name, timer, problem=problem)[problem]
+        found[problem] = e.time(name, study.name, timer, problem=bare)[bare] / own
     return {problem: each for problem, each in found.items() if each}
 
 
@@ -214,9 +227,11 @@ def fastest(e: Evidence, version: Version, studies: Iterable[Study]) -> dict[Pro
 
 
 def _named(rival: Rival | None) -> str:
+    """How fast a version is over a library, and which of the ways to call it that is."""
     if rival is None:
         return NOTHING
-    return lines(ratio(rival.over), small(link(rival.version, VERSIONS[rival.version].source)))
+    way = rival.version.removeprefix("torch_").replace("rope_", "").replace("_", " ")
+    return lines(ratio(rival.over), small(link(rival.version, way)))
 
 
 def _checked(study: Study, version: str, problem: Problem) -> str:
@@ -225,7 +240,8 @@ def _checked(study: Study, version: str, problem: Problem) -> str:
     if known.word == WRONG:
         return lines(status(known), small("as declared"))
     excess = check.excess if check and known.word == OK else math.nan
-    return lines(status(known), small(f"error {excess:.0%}") if math.isfinite(excess) else "")
+    error = "<1%" if 0 < excess < 0.005 else f"{excess:.0%}"
+    return lines(status(known), small(f"error {escape(error)}") if math.isfinite(excess) else "")
 
 
 def _published(e: Evidence, study: Study, version: Version, problem: Problem) -> str:
@@ -245,11 +261,17 @@ def _published(e: Evidence, study: Study, version: Version, problem: Problem) ->
     return lines(*parts)
 
 
+def main_of(problems: Collection[Problem]) -> Problem:
+    """The main shape of some, with the fewest rotated dims; if it is not among them, the first that has no mask."""
+    like = (MAIN.hdim, MAIN.batch, MAIN.heads)
+    main = [each for each in problems if (each.hdim, each.batch, each.heads) == like]
+    return min(main or problems, key=lambda each: (each.rotary_dim, each.causal))
+
+
 def _speed(e: Evidence, study: Study, version: Version, other: str) -> tuple[str, str]:
     """The main shape, or the first of a study that has both; and how fast a version is there over another."""
     known = e.speedup(version.id, other, study.name, WARM, problem=taken(study, version)).known
-    main = [each for each in known if each.hdim == MAIN.hdim and (each.batch, each.heads) == (MAIN.batch, MAIN.heads)]
-    problem = min(main or known, key=lambda each: (each.rotary_dim, each.causal))
+    problem = main_of([*known])
     theirs = e.under(THEIR_SMS).speedup(version.id, other, problem=problem)[problem]
     pairs = (theirs, "<i>their SMs</i>"), (known[problem], "the whole card")
     text = ", ".join(f"<b>{factor(each.value)}</b> on {where}" for each, where in pairs if each)
@@ -264,7 +286,10 @@ def headline(e: Evidence, version: Version) -> list[str]:
     the whole card, and over the fastest library."""
     found: dict[str, list[str]] = {}
     studies = [e.study(name) for name in ("log", "fp16", "beyond")] + complete(e)
-    for other in filter(None, dict.fromkeys((version.baseline, *BESIDE.get(version.id, ())))):
+    names = [version.baseline, *BESIDE.get(version.id, ())]
+    if version.beyond:
+        names.append(names.pop(0))  # what shares its core comes first
+    for other in filter(None, dict.fromkeys(names)):
         study = next((each for each in studies if other in compared(e, each, version, taken(each, version))), None)
         if study:
             where, speeds = _speed(e, study, version, other)
@@ -276,7 +301,8 @@ def headline(e: Evidence, version: Version) -> list[str]:
         over = span((rival.over.value for rival in peers.values()), "×", 2)
         texts.append(
             f"Over the fastest library with a right result: <b>{over}</b>; of {len(sides)} shapes faster at "
-            f"{sides.count(1)}, level at {sides.count(0)}, slower at {sides.count(-1)}."
+            f"{sides.count(1)}, level at {sides.count(0)}, slower at {sides.count(-1)}. Where several studies time a "
+            "shape, the fastest library of all counts."
         )
     return texts
 
@@ -303,9 +329,6 @@ def _alike(reasons: Iterable[Reason]) -> list[Reason]:
         dims = dict.fromkeys(int(hdim) for _, _, dims in group for hdim in dims.split(", "))
         found.append((group[0][0], merged([why for _, why, _ in group]), _listed(dims)))
     return found
-
-
-NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?![\w])")
 
 
 def merged(texts: Sequence[str]) -> str:
@@ -338,9 +361,10 @@ def hazards(e: Evidence, version: Version) -> Table:
     for kind, tool in undeclared[["finding", "tool"]].drop_duplicates().itertuples(index=False):
         rows.append((kind.replace("_", " "), NOTHING, NOTHING, "not declared: the emulator finds none", NOTHING, tool))
     return Table(
-        ("hazard", "kernel", "place", "why", "head dim", "seen on the GPU by"),
+        ("hazard", "kernel", "place", "why", "head dim", "reported by"),
         rows,
-        caption="The emulator sees exactly what is declared: a check that sees more or less fails.",
+        caption="The emulator sees exactly what is declared: a check that sees more or less fails. Reported by: a tool "
+        "of compute-sanitizer, on the GPU. Racecheck reports that a race is possible, whatever the result.",
     )
 
 

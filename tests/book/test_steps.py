@@ -12,6 +12,7 @@ from analysis import figures, tables
 from analysis.book import notebook
 from analysis.evidence import Evidence
 from analysis.models import moves
+from analysis.models.rivals import V8
 from analysis.record import published
 from analysis.record.files import COUNTS, problem_of, read_table
 from analysis.studies import PHASES
@@ -82,7 +83,10 @@ def test_row_of_a_step_has_its_published_and_measured_times(e: Evidence, family:
         assert time.startswith(f"{mean:,.1f} µs")
         peak = e.gpu["ceilings"]["tensor_tflops" if family == "fp16" else "fp32_tflops"]
         least = problem.flops / peak / 1e6 / (2 * 512 / 513 if problem.causal else 1)
-        assert float(share.removesuffix(" %")) == pytest.approx(100 * least / mean, abs=0.005)
+        if name == V8:  # on tensor cores, whose rate it is not
+            assert share == "–"
+        else:
+            assert float(share.removesuffix(" %")) == pytest.approx(100 * least / mean, abs=0.005)
         if ms := published.published(name, problem):
             assert said.startswith(f"{1e3 * ms.value:,.0f} µs"), name
 
