@@ -3,21 +3,24 @@
 Times of two cards are never compared.
 """
 
+import re
 from collections.abc import Sequence
 from html import escape
 
 import pandas as pd
 from markdown_it import MarkdownIt
 
-from kernels import VERSIONS
+from kernels import VERSIONS, Problem
 
 from .. import findings
 from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS, STANDS, UNDECIDED
 from ..evidence import DECIDED, Estimate, Evidence
 from ..figures.front import ROWS
+from ..models.rivals import label
 from ..record import published
 from ..record.files import known_gpus
+from ..record.problems import NAME, values_of
 from ..record.text import span
 from ..studies import SLICES
 from ..tables.claims import LEDGER
@@ -28,6 +31,7 @@ from .notebook import badge
 COMPARED = {(version, baseline): words for words, version, baseline, _ in ROWS}
 LOADS = {"their SMs": SLICES, "their shapes": "", "full card": "filled"}  # with the study of each
 SIDES = {1: "faster", 0: "tie", -1: "slower"}
+PROBLEM = re.compile(rf" at ({re.sub(r'[?]P<[a-z_]+>', '?:', NAME.pattern)})")  # in what a comparison tells
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 
 
@@ -103,8 +107,8 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             rows.append((first, str(hdim), load, *told))
     compared = _compared(frame)
     caption = f"With another meaning on one card: {len(rows)} of {compared} speedups that two cards or more have."
-    names = named(cards)
-    return Table(("version", "head dim", "load", *names), rows, names, caption, source=source_of(cards))
+    names, title = named(cards), "Speedups on another side of 1"
+    return Table(("version", "head dim", "load", *names), rows, names, caption, source=source_of(cards), title=title)
 
 
 def verdicts(cards: Sequence[Evidence]) -> pd.DataFrame:
@@ -127,7 +131,8 @@ def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             rows.append((to(name, LEDGER), escape(text[name]), *map(verdict_mark, words)))
     caption = f"{len(rows)} of {len(frame)} claims."
     names = (name for name, e in zip(named(cards), cards) if e.slug in frame)
-    return Table(("claim", "what is claimed", *names), rows, caption=caption, source=DECIDED)
+    header, title = ("claim", "what is claimed", *names), "Claims whose verdicts differ in kind"
+    return Table(header, rows, caption=caption, source=DECIDED, title=title)
 
 
 def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
@@ -140,10 +145,33 @@ def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
             known = {name: value for name, value in here.numbers.items() if here.given[name]}
             compared = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.items())
             first, *more = here.check.failed or ("",)
-            differs = f"{first}; and {len(more)} more" if more else first
+            differs = in_words(f"{first}; and {len(more)} more" if more else first)
             row = {"finding": one.id, "card": e.slug, "badge": here.badge, "compared": compared}
             rows.append(row | {"differs": differs if here.badge == findings.DIFFERS else ""})
     return pd.DataFrame(rows, columns=["finding", "card", "badge", "compared", "differs"])
+
+
+def in_words(comparison: str) -> str:
+    """What a comparison tells, with its shapes in words."""
+
+    def shape(found: re.Match[str]) -> str:
+        problem = Problem(*values_of(found[1]))
+        return f", {label(problem)} in {problem.dtype}"
+
+    return PROBLEM.sub(shape, comparison)
+
+
+def differences(frame: pd.DataFrame, cards: Sequence[Evidence]) -> str:
+    """The findings that a card contradicts as a list: each with its numbers that differ and a comparison that fails."""
+    known, items = findings.load(), []
+    for e, name in zip(cards, named(cards)):
+        for row in frame[(frame["card"] == e.slug) & (frame["badge"] == findings.DIFFERS)].itertuples():
+            one = known[str(row.finding)]
+            here, home = one.on(e).numbers, one.home.numbers
+            moved = ", ".join(f"{given} for {home[key]}" for key, given in here.items() if given != home[key])
+            told = "; ".join(filter(None, (moved, row.differs)))
+            items.append(f"- {one.home.text.removeprefix('> ')} *On the {name}:* {told}.")
+    return "\n".join(items)
 
 
 def finding_counts(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:

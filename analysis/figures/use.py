@@ -9,14 +9,14 @@ from matplotlib.axes import Axes
 
 from ..evidence import Evidence, measured
 from ..findings.decode import COLD, RAW, STUDY
-from ..findings.fuse import HALF, MAPPED, compared, over_others
-from ..models.rivals import FULL
+from ..findings.fuse import HALF, MAPPED, compared, decodes, over_others
+from ..models.rivals import FULL, MEASURED_IN, beside_op
 from ..tables.table import missing
 from .style import FUSED, LIBRARY, Plot, canvas
 
 SINGLE, SHORT = "float32", "half precision"
 COMPARED = {
-    SINGLE: "V8 beside the same attention, RoPE in front",
+    SINGLE: "RoPE inside V8, or in front of the same attention",
     SHORT: "our fused decode beside the fastest library",
 }
 QUERIES = {"1": 1, "2–8": 8, "9–32": 32, "33–128": 128, "129–512": 512, "> 512": math.inf}  # cells, and their ends
@@ -37,10 +37,12 @@ def fuse_map(e: Evidence) -> Plot | str:
     """Every shape that was timed fused and not, and in half precision those of decode and of prompts."""
     rows = [
         (SINGLE, problem, "fuse" if fastest == {FULL} else "tie" if FULL in fastest else "rotate first")
-        for problem, fastest in compared(e, bool)
+        for problem, fastest in compared(e, lambda problem: not decodes(problem))
     ]
     if not rows:
         return missing(MAPPED[0])
+    steps = ((problem, rival.over) for problem, rival in beside_op(e).items() if decodes(problem))
+    rows += [(SINGLE, problem, BESIDE_LIBRARIES[over.side]) for problem, over in steps]
     if e.study(STUDY):
         gains = over_others(e, STUDY, RAW, COLD, *HALF)
         rows += [(SHORT, problem, BESIDE_LIBRARIES[gain.side]) for problem, gain in gains.items()]
@@ -58,7 +60,7 @@ def fuse_map(e: Evidence) -> Plot | str:
             axis.set_title(f"{dtype}: {words}", loc="left", fontsize=10)
             axis.set_ylabel("head dim")
         axes[0].axvspan(-0.5, 1.5, color="0.94", zorder=0)
-        axes[0].text(0.01, 0.98, "calls run kernels for decode", va="top", fontsize=8.5, transform=axes[0].transAxes)
+        axes[0].text(0.01, 0.98, "beside libraries", va="top", fontsize=8.5, transform=axes[0].transAxes)
         axes[1].set_xticks(range(len(QUERIES)), QUERIES, fontsize=10)
         axes[1].set_xlabel("queries of a head", loc="left")
         seen = {*frame["answer"]}
@@ -70,14 +72,14 @@ def fuse_map(e: Evidence) -> Plot | str:
     return Plot(
         "fuse-map",
         figure,
-        f"A mark is a shape that was timed on the {e.card}. A tie is within 3 %, or its interval reaches 1. In half "
-        "precision, decode of one query reads raw keys from DRAM, beside libraries that rotate the keys at each call. "
+        f"A mark is a shape that was timed on the {e.card}. A tie is within 3 %, or its interval reaches 1. Decode is "
+        "of raw keys, beside libraries that rotate the keys at each call; in half precision they are read from DRAM. "
         "A cross is a prompt: no fused kernel for those was timed." + several,
-        "Marks in cells of queries and head dims, in two panels. In float32 nearly all marks with up to 128 queries "
-        "say fuse, with more they say tie or rotate first. In half precision decode is faster than libraries, and "
-        "prompts were not timed fused.",
+        "Marks in cells of queries and head dims, in two panels. In float32 nearly all marks with 9 to 128 queries "
+        "say fuse, with more they say tie or rotate first. Decode is faster than libraries. Prompts in half precision "
+        "were not timed fused.",
         frame,
-        measured(e, *MAPPED, STUDY, "half_prompts"),
+        measured(e, *dict.fromkeys((*MAPPED, *MEASURED_IN, STUDY, "half_prompts"))),
     )
 
 

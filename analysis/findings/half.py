@@ -78,9 +78,10 @@ def order(e: Evidence) -> Says:
 
 
 @finding("method-wavefronts", """The emulator's wavefronts of shared memory are within 10 % of the card's counter for
-{near} of {all} versions. In half precision it counts up to {most:.1} as many: PTX loads neighbouring values one by one,
-and the assembler joins such loads. It counts {least:.1} as many where threads add to one word by atomics, which the
-card tries again until they succeed. So figures show the card's counter where it was read.""")
+{near} of {all} versions. So figures show the card's counter where it was read. In half precision the emulator counts up
+to {most:.1} as many, because PTX loads neighbouring values one by one, and the assembler joins such loads. Where
+threads add to one word by atomics it counts {least:.1} as many, because the card repeats an atomic until it
+succeeds.""")
 def wavefronts(e: Evidence) -> Says:
     log = [name for family in ("attention", "sinusoidal", "rope") for name in e.study().versions(family)]
     asked = {**dict.fromkeys(log, MAIN.hdim), **dict.fromkeys(e.study("fp16").versions("fp16"), HDIM)}

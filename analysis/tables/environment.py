@@ -154,6 +154,7 @@ def coverage(e: Evidence) -> Table | str:
     cards = complete.loc[complete["run"].isin(found["run"]), "uuid"].replace("", None).nunique()
     header = ("timer", "ratios", "outside, all runs", "outside, unseen runs", "half width, median")
     caption = (
+        "Of 95 % intervals 5 % are due outside. "
         "Outside: of the interval that the other runs give. Unseen: the half of the runs held out when the rules were "
         "chosen. "
         f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards (by UUID) among them: {cards}."

@@ -4,7 +4,7 @@ import re
 from html import escape
 
 from ..evidence import computed
-from ..record.files import DATA, read_rows
+from ..record.files import DATA, Row, read_rows
 from .table import Table, lines, small
 
 CODE = re.compile(r"`([^`]+)`")
@@ -12,15 +12,15 @@ TOOLS = ("transformers", "torch", "papermill", "Sphinx")  # that a version names
 
 
 def surprises(tools: bool = False) -> Table:
-    """A row a surprise of GPUs, or of tools: the guess, what is so, and what it did to a result here."""
+    """A row a surprise of GPUs, or of tools, that no section tells: the guess, what is so, and what it did here."""
     rows = [
         (
             _text(row["guess"]),
             lines(_text(row["behaviour"]) + ".", small(escape(row["version"]))),
-            lines(_text(row["effect"]) + ".", *(small(_path(each)) for each in row["source"].split())),
+            lines(_text(row["effect"]) + ".", *(small(f"<code>{path}</code>") for path in row["source"].split())),
         )
-        for row in read_rows(DATA / "surprises.csv", "surprises")
-        if row["version"].startswith(TOOLS) == tools
+        for row in recorded()
+        if not row["section"] and row["version"].startswith(TOOLS) == tools
     ]
     header = ("a good guess", "what is so", "what it did here, and what reproduces it")
     source = computed("data/surprises.csv")
@@ -28,9 +28,15 @@ def surprises(tools: bool = False) -> Table:
     return Table(header, rows, id=id, source=source, title=f"Good guesses that were wrong, of {of}")
 
 
-def _path(path: str) -> str:
-    """A path that may break after a slash or an underscore."""
-    return f"<code>{escape(path).replace('/', '/<wbr>').replace('_', '_<wbr>')}</code>"
+def seen(section: str) -> str:
+    """What the surprise of a section was seen with, what it did here, and what reproduces it, as Markdown."""
+    (row,) = (row for row in recorded() if row["section"] == section)
+    sources = ", ".join(f"`{path}`" for path in row["source"].split())
+    return f"{row['effect']}. Seen with {row['version']}; reproduced by {sources}."
+
+
+def recorded() -> list[Row]:
+    return read_rows(DATA / "surprises.csv", "surprises")
 
 
 def _text(words: str) -> str:

@@ -45,19 +45,21 @@ def costs(e: Evidence) -> Table:
         at = fuse.with_flash3(e) if study == "long" else e
         version = served(at, problem)
         own = at.time(version, study, timer, problem=problem)[problem]
-        over = [rival.over.value for rival in rivals(at, problem, version, (study,), timer)]
+        others = rivals(at, problem, version, (study,), timer)
+        over = lines(factor(others[0].over.value), small(VERSIONS[others[0].version].title)) if others else NOTHING
         buffers = VERSIONS[version](problem, e.target).buffers
         extra = sum(math.prod(buffer.shape) * np.dtype(buffer.dtype.replace("bfloat", "float")).itemsize
                     for name, buffer in buffers.items() if name not in ("q", "k", "v", "out"))  # fmt: skip
         words += f", on an {fuse.named(at)}" * (at is not e)
         shown = number(own.value, digits=0 if own.value >= 10 else 1) if own else NOTHING
-        rows.append((words, shown, factor(over[0]) if over else NOTHING, number(extra / 1e6, digits=1)))
+        rows.append((words, shown, over, number(extra / 1e6, digits=1)))
     header = ("call", "µs", "over the fastest other", "extra MB")
     caption = (
         f"The GPU alone, {e.card}; steps read K and V from memory. All but the last are of a LLaMA layer: 32 heads on "
         "8 of K and V, head dim 128. Others: PyTorch (compiled or not), a kernel of ours in the language Triton, "
-        "FlashInfer and, where another card is named, FlashAttention 3; those with a right result. Extra: memory "
-        "beside the tensors of the call, by the plan of the kernel."
+        "FlashInfer and, where another card is named, FlashAttention 3; those with a right result. Written out: "
+        "scores, softmax and the product with V as operations of PyTorch, whose compiler fuses what it can. Extra: "
+        "memory beside the tensors of the call, by the plan of the kernel."
     )
     source = measured(e, *{study: None for _, _, study, _ in CALLS}) + computed("memory by the plan")
     return Table(header, rows, header[1:], caption, source=source, title="What calls take")
@@ -120,8 +122,10 @@ def rules() -> Table:
     ]
     header = ("dtype", "queries a head", "keys", "compute capability", "kernel", "why")
     caption = (
-        "A call runs the first kernel whose row fits and that takes it; PyTorch computes what none takes. mma.sync "
-        "and wgmma are instructions for tensor cores, of a warp and, on Hopper cards, of four. "
+        "A call runs the first kernel whose row fits and that takes it; PyTorch computes what none takes. Rows are the "
+        "queries of all heads that share a head of K and V (a KV head). A tile is the rows, or the keys, that a block "
+        "multiplies at a time. mma.sync and wgmma are instructions for tensor cores, of a warp and, on Hopper cards, "
+        "of four. "
         "<code>python -m kernels which --seq-q 1 --seq-k 4096 --dtype float16</code> says it for a call."
     )
     source = computed("the table by which the op chooses")
@@ -211,7 +215,7 @@ def calls(e: Evidence) -> Table | str:
         ),
     })
     caption = (
-        f"{e.card}: at how many shapes rope_attention is faster, level or slower than the fastest of the others. "
+        f"With RoPE, {e.card}: at how many shapes rope_attention is faster, level or slower than the fastest other. "
         "Counted are shapes at which the kernel that runs today was timed beside one. Decode: raw keys, up to "
         f"{MOST_QUERIES} queries. Triton: a kernel of ours in that language."
     )
@@ -230,11 +234,13 @@ def server(e: Evidence) -> Table:
         for keys, call, gains in (("rotated", "attention", rotated), ("raw", "rope_attention", raw)):
             counts = beside(gains)
             best = f"<code>{call}</code>" if counts.won >= counts.lost else "FlashAttention 3"
-            rows.append((words, keys, best, f"{gains}", *map(str, counts)))
-    header = ("your call", "keys in the cache", "make", "speedup", *COUNTS)
+            ours = lines(f"{gains}", small(f"of {call}"))
+            rows.append((words, keys, best, ours, *map(str, counts)))
+    header = ("your call", "keys in the cache", "what to call", "ours over FlashAttention 3", *COUNTS)
     caption = (
-        f"{timed.card}, bfloat16, warm. Speedup: of attention, or rope_attention, over FlashAttention 3, least to "
-        "largest by shape; raw keys are rotated in front of FlashAttention 3 by compiled RoPE at each call."
+        f"{timed.card}, bfloat16, warm. Ours is attention for rotated keys, rope_attention for raw ones; ratios are "
+        "least to largest by shape, and wins are shapes at which ours is faster. At each call compiled RoPE rotates "
+        "raw keys in front of FlashAttention 3."
     )
     source, title = measured(timed, "few", "long"), "In a server, half precision"
     return Table(header, rows, header[3:], caption, source=source, title=title)
