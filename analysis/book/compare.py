@@ -169,7 +169,8 @@ def differences(frame: pd.DataFrame, cards: Sequence[Evidence]) -> str:
             one = known[str(row.finding)]
             here, home = one.on(e).numbers, one.home.numbers
             moved = ", ".join(f"{given} for {home[key]}" for key, given in here.items() if given != home[key])
-            told = "; ".join(filter(None, (moved, row.differs)))
+            differs = re.sub(r"\w+", lambda word: f"`{word[0]}`" if word[0] in VERSIONS else word[0], str(row.differs))
+            told = "; ".join(filter(None, (moved, differs)))
             items.append(f"- {one.home.text.removeprefix('> ')} *On the {name}:* {told}.")
     return "\n".join(items)
 

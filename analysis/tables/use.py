@@ -25,7 +25,7 @@ from ..models.waves import CARDS
 from ..record.files import DATA, known_gpus, read_rows
 from ..record.text import NOTHING, factor, number
 from ..studies import MAIN, STUDIES
-from .table import Table, lines, link, mark, missing, ratio, small
+from .table import Table, code, lines, link, mark, missing, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer
     ("prompt of 2,048 tokens, bfloat16", fuse.LAYER, "long", "device_warm"),
@@ -233,7 +233,7 @@ def server(e: Evidence) -> Table:
         raw, rotated = fuse.over_flash3(timed, *of)
         for keys, call, gains in (("rotated", "attention", rotated), ("raw", "rope_attention", raw)):
             counts = beside(gains)
-            best = f"<code>{call}</code>" if counts.won >= counts.lost else "FlashAttention 3"
+            best = code(call) if counts.won >= counts.lost else "FlashAttention 3"
             ours = lines(f"{gains}", small(f"of {call}"))
             rows.append((words, keys, best, ours, *map(str, counts)))
     header = ("your call", "keys in the cache", "what to call", "ours over FlashAttention 3", *COUNTS)
