@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from string import Formatter
 from typing import Any
 
-from kernels import VERSIONS
+from kernels import VERSIONS, Unsupported
 
 from ..evidence import Comparison, Estimate, Estimates, Evidence, Undecided, every
 from ..evidence.compare import faster, not_faster, not_slower, slower, ties
@@ -61,10 +61,10 @@ class Finding:
     evaluate: Callable[[Evidence], Says]
 
     def on(self, e: Evidence) -> Found:
-        """The finding on a card: nothing where a measurement that it needs is missing."""
+        """The finding on a card: nothing where a measurement that it needs is missing, or its GPU lacks a kernel."""
         try:
             given, check = self.evaluate(e)
-        except Undecided:
+        except (Undecided, Unsupported):
             return Found()
         written = Formatter()
         places = [(name, spec or "") for _, name, spec, _ in written.parse(self.text) if name and name != "card"]

@@ -45,13 +45,13 @@ def online(e: Evidence) -> Says:
     )
 
 
-@finding("attention-nan", """At head dim 2048 the kernel as published returns {nan} NaN. The corrected one returns none,
-and is {gain:.2} as fast. The authors later ran a corrected kernel, too. Its published time is from a log of theirs that
-no document prints. What the authors' test made of the NaN is [a chapter](checks.html).""")
+@finding("attention-nan", """At head dim 2048 the kernel as published returns {share} NaN. The corrected one returns
+none, and is {gain:.2} as fast. The authors later ran a corrected kernel, too. Its published time is from a log of
+theirs that no document prints. What the authors' test made of the NaN is [a chapter](checks.html).""")
 def corrected(e: Evidence) -> Says:
     nan, fixed = e.nan_share(ONLINE, hdim=DIMS), e.nan_share(FIXED, hdim=DIMS)
     gain, rows = e.speedup(FIXED, over=ONLINE, hdim=DIMS), [published.by_id()[each] for each in LATER]
-    return numbers(nan=nan.at(HDIM), gain=times(gain.at(HDIM))), checks(
+    return numbers(share=nan.at(HDIM), gain=times(gain.at(HDIM))), checks(
         nan > 0.5, fixed <= 0, of_values(not_slower(gain)),
         all("0215293/execute-log.txt" in row["source_document"] and "fixed" in row["note"] for row in rows),
     )  # fmt: skip

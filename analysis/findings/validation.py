@@ -37,11 +37,11 @@ def in_log(version: str) -> Estimates:
     return stated(LOG[: len(LOGGED[version])], *LOGGED[version])
 
 
-@finding("checks-nan", """At head dim 2048 this kernel returns {nan} NaN. With its reductions corrected, it returns
+@finding("checks-nan", """At head dim 2048 this kernel returns {share} NaN. With its reductions corrected, it returns
 none.""")
 def nan(e: Evidence) -> Says:
     nan, fixed = e.nan_share(ONLINE, hdim=LOG), e.nan_share(FIXED, hdim=LOG)
-    return numbers(nan=nan.at(HDIM)), checks(nan > 0.5, fixed <= 0)
+    return numbers(share=nan.at(HDIM)), checks(nan > 0.5, fixed <= 0)
 
 
 @finding("checks-test", """At head dims 512 and 2048 the test does fail this kernel, but for another fault: one output

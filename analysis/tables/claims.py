@@ -135,8 +135,9 @@ def conclusion(tests: Sequence[Mapping[str, Any]]) -> str:
             parts.setdefault(row["part"] or "", {}).setdefault(row["condition"] or "", []).append(row)
     found = [_deciding(under) for under in parts.values()]
     if verdict == UNDECIDED:
-        rows = next(rows for rows in found if rows[0]["given"] == UNDECIDED)
-        why = next(row["reason"] for row in rows if row["reason"]).split(";")[0]
+        rows = next((rows for rows in found if rows[0]["given"] == UNDECIDED), found[0])
+        why = next((row["reason"] for row in rows if row["reason"]), "its clocks or parts decide nothing together")
+        why = why.split(";")[0]
         known = [] if rows[0]["measured"] is None else [f"{rows[0]['says']}: {_values(rows)}", _bounds(rows)]
         return f"<b>cannot tell</b> {escape('; '.join((*known, why))).replace('_', '_<wbr>')}"
     wanted: Iterable[Collection[str]] = (FALLS, (IN_PART,), (verdict,), VERDICTS)

@@ -47,7 +47,7 @@ def costs(e: Evidence) -> Table:
         own = at.time(version, study, timer, problem=problem)[problem]
         others = rivals(at, problem, version, (study,), timer)
         over = lines(factor(others[0].over.value), small(VERSIONS[others[0].version].title)) if others else NOTHING
-        buffers = VERSIONS[version](problem, e.target).buffers
+        buffers = VERSIONS[version](problem, at.target).buffers
         extra = sum(math.prod(buffer.shape) * np.dtype(buffer.dtype.replace("bfloat", "float")).itemsize
                     for name, buffer in buffers.items() if name not in ("q", "k", "v", "out"))  # fmt: skip
         words += f", on an {fuse.named(at)}" * (at is not e)

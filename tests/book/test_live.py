@@ -13,7 +13,7 @@ from analysis.book.build import NOTEBOOKS, ROOT
 from analysis.measure.workers import MeasureError
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
-ROPE = ("log", "ablation", "slices", "filled")  # what the chapter shows
+ROPE = ("log", "ablation", "slices", "filled", "beyond")  # what the chapter shows
 
 
 def test_notebook_says_in_one_sentence_that_nothing_can_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
