@@ -104,7 +104,7 @@ def known_cards() -> Table:
             counts = (given, compiled.get(card.target, 0), emulated.get(card.target, 0), counted, timed)
             rows.append((escape(name.removeprefix("NVIDIA ")), *(str(n) if n else NOTHING for n in counts)))
     header = (
-        "card", "printed numbers", "compiled versions", "with counted instructions", "with counters", "timed studies",
+        "GPU", "printed numbers", "compiled versions", "with counted instructions", "with counters", "timed studies",
     )  # fmt: skip
     caption = (
         "Printed: rows of data/published.csv that name the card. Compiled: versions whose registers and shared memory "
