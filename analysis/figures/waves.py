@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ..evidence import Evidence, computed, measured
-from ..findings.wave import more_waves
-from ..models.waves import SEPARATE, V7, held, places, waves
+from ..models.waves import SEPARATE, V7, held, places, waves, waves_in_slice
 from ..record.timers import timer_of
 from ..studies import MAIN, SLICE, STUDIES
 from ..tables.table import missing
@@ -108,7 +107,11 @@ def wave_sms(e: Evidence) -> Plot | str:
 
 def _more(e: Evidence, least: int, most: int) -> Iterator[tuple[int, int]]:
     """The ranges of SMs on which separate kernels need more waves than V7 at the documents' shape."""
-    for more, sms in itertools.groupby(range(least, most + 1), lambda sms: more_waves(e, sms)):
+
+    def saves(sms: int) -> bool:
+        return waves_in_slice(e, SEPARATE, sms) > waves_in_slice(e, V7, sms)
+
+    for more, sms in itertools.groupby(range(least, most + 1), saves):
         if more:
             run = list(sms)
             yield run[0], run[-1]

@@ -1,10 +1,20 @@
 """Add a head, and the winner changes: RoPE's V7."""
 
-import math
 from dataclasses import replace
 
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
-from ..models.waves import LOG_BLOCKS, SEPARATE, V7, compiled, occupied, places, released, runs_of, windows
+from ..models.waves import (
+    LOG_BLOCKS,
+    SEPARATE,
+    V7,
+    compiled,
+    occupied,
+    places,
+    released,
+    runs_of,
+    waves_in_slice,
+    windows,
+)
 from ..record import published
 from ..record.timers import timer_of
 from ..studies import AUTHORS_SMS, AUTHORS_TARGET, CLOCK, MAIN, SLICE, SLICES, STUDIES, THEIR_CLOCK, THEIR_SMS
@@ -105,7 +115,7 @@ tie.""")
 def again(e: Evidence) -> Says:
     gain = by_heads(e)
     v7, separate = (
-        {heads: math.ceil(heads * MAIN.seq_q / places(e, name)) for heads in gain} for name in (V7, SEPARATE)
+        {heads: waves_in_slice(e, name, blocks=heads * MAIN.seq_q) for heads in gain} for name in (V7, SEPARATE)
     )
     more = {heads for heads in gain if heads > MAIN.heads and separate[heads] == v7[heads] + 1}
     led = {heads for heads, each in gain.items() if heads > MAIN.heads and each.side > 0}
@@ -125,12 +135,6 @@ def blocks(e: Evidence) -> Says:
     return numbers(five=times(five), six=times(six)), checks(slower(five), faster(six), of_values(six[MAIN] < unpadded))
 
 
-def more_waves(e: Evidence, sms: int) -> bool:
-    """Whether separate kernels need more waves than V7 on so many SMs, at the documents' shape."""
-    v7, separate = (-(-LOG_BLOCKS // (sms * places(e, name) // AUTHORS_SMS)) for name in (V7, SEPARATE))
-    return separate > v7
-
-
 @finding("wave-sms", """We cut {slices:.0} slices, of 8 to {most:.0} SMs. Only with {sms:.0} SMs does V7 need one wave
 and the other kernel two, and there V7 wins most. With fewer SMs it may save one wave of several, which gains less.""")
 def sms(e: Evidence) -> Says:
@@ -138,10 +142,10 @@ def sms(e: Evidence) -> Says:
     gain = {timer: e.speedup(V7, SEPARATE, "slices_sms", timer, problem=MAIN)[MAIN] for timer in timers}
     theirs = Estimates({ALONE: gain.pop(ALONE)}, "×")
     count = {"slices": len(timers), "most": int(timers[-1].partition("@")[2]), "sms": SLICE}
-    cut = [timer_of(timer).sms for timer in timers]
-    fit = ([sms * places(e, name) // AUTHORS_SMS >= LOG_BLOCKS for sms in cut] for name in (V7, SEPARATE))
-    one = [sms for sms, own, other in zip(cut, *fit) if own and not other]
-    saves = [timer for timer in gain if more_waves(e, timer_of(timer).sms) and timer_of(timer).sms < SLICE]
+    cut = {timer: timer_of(timer).sms for timer in timers}
+    needed = {timer: [waves_in_slice(e, name, sms) for name in (V7, SEPARATE)] for timer, sms in cut.items()}
+    one = [cut[timer] for timer, waves in needed.items() if waves == [1, 2]]
+    saves = [timer for timer in gain if cut[timer] < SLICE and needed[timer][1] > needed[timer][0]]
     return exact("timings of slices_sms", **count), checks(
         theirs > Estimates(gain, "×"), one == [SLICE], of_values(not_slower(Estimates(gain, "×").at(*saves)))
     )

@@ -89,6 +89,11 @@ def waves(e: Evidence, version: str, problem: Problem) -> int:
     return math.ceil(problem.heads * problem.seq_q / at_once.value)
 
 
+def waves_in_slice(e: Evidence, version: str, sms: int = AUTHORS_SMS, blocks: int = LOG_BLOCKS) -> int:
+    """The number of waves of attention blocks on so many SMs, each of which holds as many blocks as one of theirs."""
+    return math.ceil(blocks / (sms * places(e, version) // AUTHORS_SMS))
+
+
 def windows(e: Evidence) -> tuple[str, Estimates, Estimates]:
     """The heads at which separate kernels need a wave more than V7, V7's speedups there, and those with as many."""
     problems = e.study("waves").problems("rope")
