@@ -152,7 +152,7 @@ def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
 
 
 def in_words(comparison: str) -> str:
-    """What a comparison tells, with its shapes in words."""
+    """A comparison with its shapes in words."""
 
     def shape(found: re.Match[str]) -> str:
         problem = Problem(*values_of(found[1]))

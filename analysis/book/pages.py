@@ -117,7 +117,7 @@ def measured(e: Evidence, version: Version) -> str:
 
 
 def legend(e: Evidence) -> str:
-    """What the columns of all tables of times say: once a page."""
+    """The meaning of the columns of all tables of times: once a page."""
     return f"<p class='evidence-caption'>{versions.LEGEND.format(covers=e.covers())}</p>"
 
 

@@ -1,4 +1,4 @@
-"""What chapters tell of a version, for the top of its page, and for which calls the op runs it."""
+"""Sentences of chapters about a version, for the top of its page, and the calls for which the op runs it."""
 
 import functools
 import math
@@ -92,7 +92,7 @@ def _title(chapter: str) -> str:
 
 
 def told(version: Version) -> list[str]:
-    """What chapters tell of a version, each with a link to its place."""
+    """Sentences about a version, each with a link to its chapter."""
     found = []
     if version.id in STORY:
         chapter, text = STORY[version.id]

@@ -53,7 +53,7 @@ def shown(value: float, unit: str, exact: bool = True) -> str:
 
 
 def _as_printed(bound: Estimate) -> str:
-    """What the documents print where a bound is made from it: an inverse, a percentage, or two times."""
+    """The numbers that the documents print where a bound is made from it: an inverse, a percentage, or two times."""
     rows = [published.by_id()[name] for name in sorted(bound.about.names) if name in published.by_id()]
     said = " and ".join(f"{row['value']:g}" for row in rows)
     match [row["unit"] for row in rows]:

@@ -222,7 +222,7 @@ class Estimate(Arithmetic):
         return Comparison(held, intervals, possible, () if held else (self._against(other, above),))
 
     def _against(self, other: Estimate, above: bool) -> str:
-        """What a comparison found that does not hold, for a reader."""
+        """A comparison that does not hold, with what it found, for a reader."""
         told = f"{' and '.join(self.about.names)} at {self.about.problems[-1]}: " if self.about.problems else ""
         return f"{told}{self.value:.3g}, not {'above' if above else 'below'} {other.value:.3g}"
 

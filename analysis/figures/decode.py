@@ -98,7 +98,7 @@ def decode_time(e: Evidence) -> Plot | str:
 
 
 def decode_added(e: Evidence) -> Plot | str:
-    """What rotating raw keys adds to the time of our step, by the number of keys."""
+    """The share that rotating raw keys adds to the time of our step, by the number of keys."""
     wide = _steps(e).pivot_table("us", ["dtype", "keys"], "series", sort=False)
     raw, rotated = (wide.get(name, pd.Series(dtype=float)) for name in ("ours, raw keys", "ours, rotated"))
     frame = (100 * (raw / rotated - 1)).dropna().rename("added_percent").reset_index()

@@ -127,7 +127,7 @@ def _printed(row: str) -> str:
 
 
 def conclusion(tests: Sequence[Mapping[str, Any]]) -> str:
-    """What decides a claim, in a line: the test that gives its verdict, of a claim with parts the first that does."""
+    """A line about what decides a claim: the test that gives its verdict, of a claim with parts the first that does."""
     verdict = tests[0]["verdict"]
     parts: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for row in tests:
@@ -163,7 +163,7 @@ def _against(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _values(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What a headline found and where: each number of a few, else the least and the largest."""
+    """Values of a headline and their places: each of a few, else the least and the largest."""
     told = [row for row in _against(rows) if row["measured"] is not None]
     if all(map(_no_gap, told)):
         return " or ".join(dict.fromkeys(map(_value, told)))
@@ -193,7 +193,7 @@ def _bare(value: str, unit: str) -> str:
 
 
 def _bounds(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What a headline asks of the places that are told; nothing where they are asked several things."""
+    """Bounds that a headline asks of the places that are told; nothing where they are asked several things."""
     asked = list(dict.fromkeys(_rule(row) for row in _against(rows)))
     if all(each.startswith("printed ") for each in asked):
         return f"printed {', '.join(each.removeprefix('printed ') for each in asked)}"
@@ -258,7 +258,7 @@ def _word(outcome: str) -> str:
 
 
 def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the tests of one thing found: a row for each place, a column for each condition."""
+    """A table of the tests of one thing: a row for each place, a column for each condition."""
     conditions = list(dict.fromkeys(row["condition"] or "found" for row in rows))
     places: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in rows:
@@ -282,13 +282,13 @@ def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) 
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
-    """What a test found, and its outcome."""
+    """The value that a test found, and its outcome."""
     style = VERDICT_STYLE[row["outcome"]]
     return lines(escape(_value(row)), f"<b class='{style}'>{_word(row['outcome'])}</b>")
 
 
 def _value(row: Mapping[str, Any]) -> str:
-    """What a test found, with its unit; of the share of a gap no more than that it is not there, or is exceeded."""
+    """The value that a test found, with its unit; of a share of a gap no more than that it is not there or exceeded."""
     if _no_gap(row):
         return "no gap" if row["reason"] == judge.NO_EFFECT else "perhaps no gap"
     if row["unit"] in judge.SHARES and row["measured"] is not None and abs(row["measured"]) > 1:

@@ -87,7 +87,7 @@ def _text(value: Any) -> str:
 
 
 def known_cards() -> Table:
-    """What is known of each card: the numbers that documents print, and what was compiled, counted and timed here."""
+    """A row for each card: the numbers that documents print, and what was compiled, counted and timed here."""
     recorded = {e.card: e for e in map(Evidence.load, known_gpus())}
     names = {"H100 (SXM), H200": tuple(recorded)}
     compiled = pd.read_csv(DATA / "resources.csv").groupby("target")["version"].nunique()

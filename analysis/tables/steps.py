@@ -107,7 +107,7 @@ PARTS = {  # what is changed in Phase 4, by the end of the ablation's name
 
 
 def parts(e: Evidence) -> Table:
-    """What each part of Phase 4 costs: how fast it is with one change, on their SMs and on the whole card."""
+    """The cost of each part of Phase 4: how fast it is with one change, on their SMs and on the whole card."""
     rows = []
     for change, words in PARTS.items():
         name = f"fp16_phase4_{change}"

@@ -29,7 +29,7 @@ def surprises(tools: bool = False) -> Table:
 
 
 def seen(section: str) -> str:
-    """What the surprise of a section was seen with, what it did here, and what reproduces it, as Markdown."""
+    """The effect, the version and the source of the surprise of a section, as Markdown."""
     (row,) = (row for row in recorded() if row["section"] == section)
     sources = ", ".join(f"`{path}`" for path in row["source"].split())
     return f"{row['effect']}. Seen with {row['version']}; reproduced by {sources}."

@@ -75,7 +75,7 @@ CORES = {"portable": "fp32 units", "mma": "clusters, tensor cores", "wgmma": "cl
 
 
 def cards() -> Table:
-    """What the op runs on a card, and what is known of it there."""
+    """The kernel that the op runs on a card, and what is known of it there."""
     recorded = [*map(Evidence.load, known_gpus())]
     rows = []
     for target, group in itertools.groupby(CARDS, key=lambda card: card.target):
@@ -227,7 +227,7 @@ def calls(e: Evidence) -> Table | str:
 
 
 def server(e: Evidence) -> Table:
-    """What to call in a server in half precision, by what its cache holds, and what that gains."""
+    """The call for a server in half precision, by what its cache holds, and what that gains."""
     timed, rows = fuse.with_flash3(e), []
     for words, of in fuse.SERVED.items():
         raw, rotated = fuse.over_flash3(timed, *of)
