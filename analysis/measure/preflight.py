@@ -68,11 +68,12 @@ def _command(pid: int) -> str:
 
 def _running(card: str) -> tuple[str, ...] | None:
     """The processes on a card; None if it does not say. Those of this Python may be ending: they have LEAVES_IN s."""
+    own: set[int] = set()  # remembered: a process that has just ended has no command, and is still on the card's list
     ends = time.monotonic() + LEAVES_IN
     while (found := machine.ask("nvmlDeviceGetComputeRunningProcesses", card=card)) is not None:
         commands = {each.pid: _command(each.pid) for each in found}
-        own = any(command.startswith(sys.executable) for command in commands.values())
-        if not own or time.monotonic() > ends:
+        own |= {pid for pid, command in commands.items() if command.startswith(sys.executable)}
+        if not own & commands.keys() or time.monotonic() > ends:
             return tuple(f"{pid} {command[:60]}".strip() for pid, command in commands.items())
         time.sleep(0.2)
     return None

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,17 +48,21 @@ def test_every_line_follows_from_what_the_machine_answers(changes: dict, topic: 
 
 
 def test_own_ending_processes_leave_the_card_and_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    ending = [sys.executable, "-c", "import time; print(flush=True); time.sleep(1)"]
-    with subprocess.Popen(ending, stdout=subprocess.PIPE) as own:
-        assert own.stdout and own.stdout.readline(), "it runs"
-        pids = [own.pid, 1]
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as own:
 
-        def running(*_: object, card: str) -> list[SimpleNamespace]:
-            return [SimpleNamespace(pid=pid) for pid in pids if pid != own.pid or own.poll() is None]
+        def listed() -> Iterator[list[int]]:
+            yield [own.pid, 1]
+            own.communicate(b"\n")
+            yield [own.pid, 1]  # it has just ended: a card lists it a moment longer
+            yield [1]
 
-        monkeypatch.setattr(preflight.machine, "ask", running)
+        lists = listed()
+
+        def ask(*_: object, card: str) -> list[SimpleNamespace]:
+            return [SimpleNamespace(pid=pid) for pid in next(lists)]
+
+        monkeypatch.setattr(preflight.machine, "ask", ask)
         [found] = preflight._running("GPU-0")
-        assert own.poll() == 0
     assert found.startswith("1 ") and len(found) > 2
 
 
