@@ -136,19 +136,20 @@ def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
 
 
 def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
-    """A row for each finding and card: what was compared there, how that compares with the sentence, and what differs.
-    """
+    """A row for each finding and card: what was compared there, the numbers other than the sentence's, what differs."""
     rows = []
     for one in findings.load().values():
         for e in cards:
             here = one.on(e)
             known = {name: value for name, value in here.numbers.items() if here.given[name]}
             compared = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.items())
+            home = one.home.numbers
+            moved = (f"{given} for {home[key]}" for key, given in here.numbers.items() if given != home[key])
             first, *more = here.check.failed or ("",)
             differs = in_words(f"{first}; and {len(more)} more" if more else first)
             row = {"finding": one.id, "card": e.slug, "badge": here.badge, "compared": compared}
-            rows.append(row | {"differs": differs if here.badge == findings.DIFFERS else ""})
-    return pd.DataFrame(rows, columns=["finding", "card", "badge", "compared", "differs"])
+            rows.append(row | {"moved": ", ".join(moved), "differs": differs if here.badge == findings.DIFFERS else ""})
+    return pd.DataFrame(rows, columns=["finding", "card", "badge", "compared", "moved", "differs"])
 
 
 def in_words(comparison: str) -> str:
@@ -166,12 +167,9 @@ def differences(frame: pd.DataFrame, cards: Sequence[Evidence]) -> str:
     known, items = findings.load(), []
     for e, name in zip(cards, named(cards)):
         for row in frame[(frame["card"] == e.slug) & (frame["badge"] == findings.DIFFERS)].itertuples():
-            one = known[str(row.finding)]
-            here, home = one.on(e).numbers, one.home.numbers
-            moved = ", ".join(f"{given} for {home[key]}" for key, given in here.items() if given != home[key])
             differs = re.sub(r"\w+", lambda word: f"`{word[0]}`" if word[0] in VERSIONS else word[0], str(row.differs))
-            told = "; ".join(filter(None, (moved, differs)))
-            items.append(f"- {one.home.text.removeprefix('> ')} *On the {name}:* {told}.")
+            told = "; ".join(filter(None, (str(row.moved), differs)))
+            items.append(f"- {known[str(row.finding)].home.text.removeprefix('> ')} *On the {name}:* {told}.")
     return "\n".join(items)
 
 
