@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,11 +37,13 @@ def fp32_percent(e: Evidence, version: str, **asked: Any) -> Estimates:
 
 
 @functools.cache
-def forgotten_rope(hdims: tuple[int, ...], inputs: str) -> Estimates:
-    """How far V7's result would move if it rotated nothing: the largest difference, on inputs of that kind."""
+def forgotten_rope(hdims: tuple[int, ...], inputs: str, partial: bool = True) -> Estimates:
+    """How far a result at the documents' shapes would move if nothing were rotated: the largest difference, on inputs
+    of that kind, of dims as V7 rotates them (`partial`) or of all."""
     moved = {}
     for hdim in hdims:
         rope, plain = partial_rope(1, 4, 64, hdim), Problem("attention", 1, 4, seq_q=64, hdim=hdim)
+        rope = rope if partial else replace(rope, rotary_dim=hdim)
         given = {name: torch.from_numpy(array).double() for name, array in make_inputs(rope, inputs).items()}
         moved[hdim] = Estimate.exact(float((attention(rope, **given) - attention(plain, **given)).abs().max()))
     return Estimates(moved)

@@ -1,6 +1,6 @@
 """Where the numbers of a figure or table are from: measured, computed or published, on which card and in which runs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,10 +67,10 @@ def measured_on(card: str, runs: Iterable[Mapping[str, Any]], words: str = "") -
     return Source((Part(words or f"measured on {card}", card, tuple(found)),))
 
 
-def measured(e: Evidence, *studies: str) -> Source:
-    """Measured on a card, in the complete runs of these studies whose rows count."""
+def measured(e: Evidence, *studies: str, of: Collection[str] = ()) -> Source:
+    """Measured on a card, in the complete runs of these studies whose rows, `of` these versions or of all, count."""
     found = dict.fromkeys(name for name in studies if e.study(name))
-    (part,) = measured_on(e.card, [run for name in found for run in e.study(name).counted]).parts
+    (part,) = measured_on(e.card, [run for name in found for run in e.study(name).counted(of)]).parts
     return Source((part._replace(studies=tuple((name, float(e.study(name).run["seconds"])) for name in found)),))
 
 

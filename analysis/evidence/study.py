@@ -6,7 +6,7 @@ that has it, which are stale.
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -84,15 +84,15 @@ class Study:
     def names(self) -> tuple[str, ...]:
         return tuple(str(run["run"]) for run in self.runs)
 
-    @functools.cached_property
-    def counted(self) -> list[Mapping[str, Any]]:
-        """The runs that have rows which count."""
-        there = set(self.checks["run"]) | set(self.timings["run"])
+    def counted(self, versions: Collection[str] = ()) -> list[Mapping[str, Any]]:
+        """The runs that have rows which count, of these versions or of any."""
+        frames = (self.checks, self.timings)
+        there = {run for rows in frames for run in rows.loc[rows["version"].isin(versions or rows["version"]), "run"]}
         return [run for run in self.runs if run["run"] in there]
 
     def source(self, table: str, runs: Sequence[str] = ()) -> str:
         """A table and the runs of it, by default all that have rows which count; empty without any."""
-        runs = runs or [str(run["run"]) for run in self.counted]
+        runs = runs or [str(run["run"]) for run in self.counted()]
         return f"{table} of {self.name}, run{'s' * (len(runs) > 1)} {', '.join(runs)}" if runs else ""
 
     @property

@@ -30,10 +30,10 @@ class Span(NamedTuple):
 
 def sector() -> Plot:
     """Sectors that a load of neighbouring threads transfers, and the bytes of them that it uses."""
-    kinds = {"taken by the load": DARK, "brought with it": LIGHT, "the next sector": NONE}
+    kinds = {"taken by this load": DARK, "brought with it, asked for again later": LIGHT, "the next sector": NONE}
     spans = [
         Span(panel, thread, *cells, kind)
-        for panel, width in (("a load of one float", 1), ("a load of a float4", 4))
+        for panel, width in (("one float a load: 8 loads a sector", 1), ("a float4 a load: 2 loads a sector", 4))
         for thread in range(6)
         for cells, kind in zip(((0, width), (width, FLOATS - width), (FLOATS, FLOATS)), kinds)
     ]

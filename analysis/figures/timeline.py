@@ -48,7 +48,7 @@ def timeline(e: Evidence) -> Plot | str:
         "On the GPU alone the kernels run back to back, as a CUDA graph.",
         "Timeline of one call of separate kernels and of V7: kernels in order, and the gaps in which the host waits.",
         frame,
-        measured(e, "log") + counters_of(e),
+        measured(e, "log", of=PAIR.values()) + counters_of(e),
         true_of=e.card,
     )
 
@@ -90,7 +90,7 @@ def _parts(e: Evidence, version: str, problem: Problem, timer: str) -> Iterator[
 
 
 def _draw(axis: Axes, frame: pd.DataFrame) -> None:
-    places = {(timer, name): 2.8 * i + j for i, timer in enumerate(CLOCKS) for j, name in enumerate(PAIR)}
+    places = {(timer, name): 3.2 * i + j for i, timer in enumerate(CLOCKS) for j, name in enumerate(PAIR)}
     longest = frame["end_us"].max()
     for (timer, name), y in places.items():
         mine = frame[(frame["timer"] == timer) & (frame["version"] == PAIR[name])]
@@ -102,7 +102,7 @@ def _draw(axis: Axes, frame: pd.DataFrame) -> None:
             end = mine["end_us"].max()
             axis.text(end, y, f" {end:.3g} µs", va="center", fontsize=8.5, fontweight="bold")
         if name == next(iter(PAIR)):
-            axis.text(0, y - 0.55, CLOCKS[timer], va="bottom", fontsize=8.5, color="0.35")
+            axis.text(0, y - 0.6, CLOCKS[timer], va="bottom", fontsize=8.5, color="0.35")
     axis.set_yticks(list(places.values()), [name for _, name in places], fontsize=8.5)
     axis.set_ylim(max(places.values()) + 0.5, -1.3)
     axis.set_xlim(0, longest * 1.25)

@@ -95,19 +95,23 @@ def v8_ladder(e: Evidence) -> Plot | str:
     if not rows:
         return missing("beyond")
     frame = pd.DataFrame(rows, columns=["step", "version", "us", "low", "high"])
-    with canvas("Three steps, and then RoPE fused or not", height=2.9) as (figure, (axis,)):
-        fused = frame["version"].str.startswith(V8)
-        time_bars(axis, frame["step"], frame["us"], [FUSED if each else LIBRARY for each in fused])
+    alone = frame[frame["version"].isin((V8, HYBRID, SEPARATE))]  # those with V8's attention
+    shares = {"height_ratios": [len(frame), max(len(alone), 1)]}
+    with canvas("Three steps, and then RoPE fused or not", 2, height=4.2, gridspec_kw=shares) as (figure, axes):
+        for axis, mine in zip(axes, (frame, alone)):
+            fused = mine["version"].str.startswith(V8)
+            time_bars(axis, mine["step"], mine["us"], [FUSED if each else LIBRARY for each in fused])
+        axes[0].set_xlabel("")
     return Plot(
         "v8-ladder",
         figure,
         "Their shape, head dim 2048, on the GPU alone. Blue: RoPE is fused; grey: kernels in front rotate. The steps "
-        "are whole kernels, and from one to the next more changes than its name says. The last two have V8's "
-        "attention.",
+        "are whole kernels, and from one to the next more changes than its name says. Below, on a scale of its own: "
+        "the last three, all with V8's attention.",
         "Bars of time. The authors' separate kernels take longest by far; a tile of queries, a cluster with tensor "
         "cores, and wgmma make the fused kernel faster step by step. With RoPE in front V8's attention is slower.",
         frame,
-        measured(e, "beyond"),
+        measured(e, "beyond", of=RUNGS),
     )
 
 
@@ -115,25 +119,30 @@ def v8_tokens(e: Evidence) -> Plot | str:
     """V8's speedup over the hybrid and over separate kernels with its attention, by the tokens of a prompt."""
     prompts = [p for p in e.study("map").problems("rope") if p.seq_q == p.seq_k and p.kv_heads == p.heads]
     rows = [
-        (problem.seq_q, str(problem), over, gain.value, gain.low, gain.high)
+        (problem.seq_q, str(problem), "part" if problem.rotary_dim < problem.hdim else "all", over,
+         gain.value, gain.low, gain.high)
         for over in (HYBRID, SEPARATE)
         for problem, gain in e.speedup(V8, over, "map", problem=prompts).known.items()
-    ]
+    ]  # fmt: skip
     if not rows:
         return missing("map")
-    frame = pd.DataFrame(rows, columns=["tokens", "problem", "over", "speedup", "low", "high"])
-    looks = {SEPARATE: ("w", "over separate kernels"), HYBRID: (FUSED, "over the hybrid")}
-    with canvas("The lead ends at a few hundred tokens", height=3.2) as (figure, (axis,)):
-        axis.axhline(1, color="black", lw=1)
-        for side, (over, (fill, words)) in enumerate(looks.items()):
-            mine = frame[frame["over"] == over]
-            look: dict[str, Any] = {"color": FUSED, "mfc": fill, "ms": 5.5, "label": words}
-            axis.plot(mine["tokens"] * 1.04 ** (2 * side - 1), mine["speedup"], "o", **look)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(ticks := sorted({each for each in frame["tokens"] if each >= 16}), list(map(str, ticks)))
-        axis.set_ylabel("speedup of V8")
-        axis.set_xlabel("tokens of a head", loc="left")
-        legend(figure, [axis], size=8.5)
+    frame = pd.DataFrame(rows, columns=["tokens", "problem", "rotated", "over", "speedup", "low", "high"])
+    looks = {"part": ("w", "some of its dims rotated"), "all": (FUSED, "all of its dims rotated")}
+    panels = {HYBRID: "over the hybrid", SEPARATE: "over separate kernels"}
+    with canvas("The lead ends at a few hundred tokens", 1, 2, height=3.2, sharey=True) as (figure, axes):
+        for axis, (over, words) in zip(axes, panels.items()):
+            axis.axhline(1, color="black", lw=1)
+            for side, (rotated, (fill, label)) in enumerate(looks.items()):
+                mine = frame[(frame["over"] == over) & (frame["rotated"] == rotated)]
+                look: dict[str, Any] = {"color": FUSED, "mfc": fill, "ms": 5, "label": label}
+                axis.plot(mine["tokens"] * 1.08 ** (2 * side - 1), mine["speedup"], "o", **look)
+            axis.set_xscale("log", base=2)
+            ticks = sorted({each for each in frame["tokens"] if each >= 16})
+            axis.set_xticks(ticks, list(map(str, ticks)), fontsize=7.5)
+            axis.set_title(words, loc="left", fontsize=9)
+        axes[0].set_ylabel("speedup of V8")
+        axes[0].set_xlabel("tokens of a head", loc="left")
+        legend(figure, [axes[0]], size=8.5)
     return Plot(
         "v8-tokens",
         figure,
@@ -141,5 +150,5 @@ def v8_tokens(e: Evidence) -> Plot | str:
         "attention, on the GPU alone. Above the line fusing wins.",
         "Dots of V8's speedup by tokens. Up to 128 tokens all lie above 1, from 256 on they scatter around it.",
         frame,
-        measured(e, "map"),
+        measured(e, "map", of=(V8, HYBRID, SEPARATE)),
     )

@@ -133,7 +133,7 @@ def _lines(axis: Any, frame: pd.DataFrame, color: Any) -> None:
         mine = frame[frame["hdim"] == hdim]
         axis.plot(mine["heads"], mine["speedup"], "o-", color=color, **look)
         if len(mine):
-            place, up = mine.iloc[0], -12 if hdim == MAIN.hdim else 7
+            place, up = mine.iloc[0], -13 if hdim == MAIN.hdim else 9
             at = (place["heads"], place["speedup"])
             axis.annotate(f"dim {hdim}", at, (-4, up), textcoords="offset points", fontsize=8)
 
@@ -142,7 +142,7 @@ def _marked(axis: Any, places: Mapping[str, int], words: str) -> None:
     """The line at 1, dotted lines at places with their words above, and the names of the axes."""
     axis.axhline(1, color="black", lw=1)
     for word, place in places.items():
-        axis.axvline(place, color="0.3", lw=1, ls=":")
+        axis.axvline(place, 0.2, color="0.3", lw=1, ls=":")
         axis.text(place, 1.01, word, ha="center", fontsize=8.5, transform=axis.get_xaxis_transform())
     axis.set_xlabel(words, loc="left")
     axis.set_ylabel("speedup of V7")

@@ -1,14 +1,14 @@
-"""The ladder of V8: what its steps share."""
+"""Tables of the chapter about V8: what the steps of its ladder share, and its lead by heads."""
 
 import math
 
 from kernels import VERSIONS, Unsupported
 
-from ..evidence import Evidence, computed
-from ..findings.v8 import RUNGS
-from ..models.rivals import HYBRID, SEPARATE
+from ..evidence import Evidence, computed, measured
+from ..findings.v8 import HEADS, PARTLY, ROTATED, RUNGS, filled, over
+from ..models.rivals import HYBRID, SEPARATE, V8
 from ..studies import MAIN
-from .table import Table, link
+from .table import Table, link, ratio
 
 TURNED_ONCE = ("rope_separate", HYBRID, SEPARATE)  # kernels in front rotate each key once
 
@@ -31,3 +31,21 @@ def v8_steps(e: Evidence) -> Table:
     )
     source = computed("by the plans of the kernels")
     return Table(header, rows, header[1:], caption, id="v8-steps", source=source, title="What each step shares")
+
+
+def v8_heads(e: Evidence) -> Table:
+    """A row a head dim and number of rotated dims: V8's speedups with the documents' heads, and with the card full."""
+    rows = []
+    for problem in (*PARTLY, ROTATED):
+        asked = problem, filled(problem)
+        gains = [over(e, other, each).get(each) for other in (HYBRID, SEPARATE) for each in asked]
+        rows.append((f"{problem.hdim:,}", f"{problem.rotary_dim:,}", *(ratio(gain) if gain else "–" for gain in gains)))
+    loads = (f"{MAIN.heads} heads", f"{HEADS} heads")
+    compared = (f"over {words}, {load}" for words in ("the hybrid", "separate") for load in loads)
+    header = ("head dim", "dims rotated", *compared)
+    caption = (
+        f"Speedup of V8, {MAIN.seq_q} tokens a head, float32, on the GPU alone, on the whole card. All have V8's "
+        "attention. Small: 95 % intervals."
+    )
+    source, title = measured(e, "beyond", of=(V8, HYBRID, SEPARATE)), "V8 with more heads"
+    return Table(header, rows, header, caption, id="v8-heads", source=source, title=title)
