@@ -13,7 +13,7 @@ from ..models.moves import example
 from ..record import published
 from ..record.files import DataError
 from ..record.text import NOTHING, factor, span
-from ..studies import PUBLISHED, STUDIES
+from ..studies import PUBLISHED, STUDIES, THEIR_SMS
 from .table import Table, code, family_title, lines, link, mark, short, small
 from .versions import NUMBER, WARM, complete, elsewhere, fastest, in_order, main_of, merged, rest_of, taken
 
@@ -42,18 +42,12 @@ def overview(e: Evidence, family: str) -> Table:
         cells = _in_short(e, study, version) if study else (_not_here(e, version), NOTHING, NOTHING)
         name = f"{link(version.id)}<small class='title'><br>{escape(version.title)}</small>"
         groups[next(group for group, fits in GROUPS.items() if fits(version))].append([name, change, *cells])
-    header = ["version", "what it changes", "check", "speed, GPU alone", "published"]
+    header = ["version", "what it changes", "check", "speed, whole card, GPU alone", "published"]
     filled = [i for i in range(len(header)) if any(row[i] != NOTHING for rows in groups.values() for row in rows)]
     rows = [row for name, of in groups.items() if of for row in ([name], *([each[i] for i in filled] for each in of))]
-    caption = (
-        "Small in the checks: head dims. Speed: how many times as fast at the main shape, and small, from the least to "
-        "the largest over all shapes. It is over the version that the source names as the baseline, and of an ablation "
-        "also over what it changes. Beyond the documents it is over the fastest library with a right result, shape by "
-        "shape."
-    )
     source = measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source()
     shown, title = [header[i] for i in filled], f"{family_title(family)}: every version"
-    return Table(shown, rows, shown[3:], caption, f"{family}-versions", source, title)
+    return Table(shown, rows, shown[3:], id=f"{family}-versions", source=source, title=title)
 
 
 def _what_is_wrong(study: Study, version: Version) -> list[str]:
@@ -83,7 +77,7 @@ def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, st
     if any(study.known(version.id, problem).word == OK and _lucky(version, problem) for problem in problems):
         shown = lines(shown, small("by luck: a barrier is missing"))
     speeds = [NOTHING, NOTHING]
-    if peers := fastest(e, version, complete(e)):
+    if peers := fastest(e, version):
         over = small(f"over the fastest library, {len(peers)} shapes")
         speeds[0] = lines(span((rival.over.value for rival in peers.values()), "×", 2), over)
     elif version.baseline and problems:
@@ -92,7 +86,10 @@ def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, st
         if known := found.known:
             over = f"over {short(version.baseline)}"
             all_of = small(f"{found:.2}, all shapes") if len(known) > 1 else ""
-            speeds[0] = lines(factor(known[main_of([*known])].value), small(over), all_of, _over_parent(e, version))
+            main = main_of([*known])
+            theirs = e.under(THEIR_SMS).speedup(version.id, version.baseline, problem=main)[main]
+            on_theirs = small(f"{factor(theirs.value)} on their SMs") if theirs else ""
+            speeds[0] = lines(factor(known[main].value), small(over), all_of, on_theirs, _over_parent(e, version))
         speeds[1] = span((claim.value for claim in claims if claim), "×", 2)
     return shown, speeds[0], speeds[1]
 

@@ -14,7 +14,7 @@ from analysis.evidence import Evidence
 from analysis.measure import counters
 from analysis.models.moves import example
 from analysis.record.files import DataError
-from analysis.tables import versions
+from analysis.tables import counts, versions
 from analysis.tables.table import address, page_of
 from kernels import VERSIONS, Problem
 from kernels.device import reduce
@@ -86,5 +86,5 @@ def test_counters_are_summed_over_the_launches_but_averages() -> None:
     active, moved = "sm__warps_active.avg.pct_of_peak_sustained_active", "dram__bytes_read.sum, cold"
     read = [(0, moved, 1e6), (1, moved, 2.5e6), (0, active, 11.0), (1, active, 47.5)]
     frame = pd.DataFrame(read, columns=["launch", "metric", "value"])
-    assert versions.totals({problem: frame}, "metric") == {problem: {moved: 3.5e6, active: 47.5}}
-    assert {metric for metric, _, _ in versions.METRICS} <= set(counters.METRICS)
+    assert counts.totals({problem: frame}, "metric") == {problem: {moved: 3.5e6, active: 47.5}}
+    assert {metric for metric, _, _ in counts.METRICS} <= set(counters.METRICS)
