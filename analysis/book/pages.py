@@ -20,7 +20,7 @@ from kernels.version import FAMILIES
 from ..claims import judge
 from ..evidence import Evidence
 from ..record.files import ROOT
-from ..tables import counts, kernel, peers, versions
+from ..tables import counts, kernel, peers, reasons, versions
 from ..tables.claims import verdicts
 from ..tables.table import PEERS, Table, has_page, link, page_of
 from . import citing, sources
@@ -102,13 +102,13 @@ def about(e: Evidence, version: Version) -> str:
 def in_short(e: Evidence, version: Version) -> list[str]:
     """What calls run a version, how fast it is, what it needs of an SM, and what chapters say of it."""
     at = kernel.card_of(e, version) or e
-    over = versions.over_libraries(at, version)
+    over = kernel.over_libraries(at, version)
     if at is not e:
         over = f"On the {at.card}, {over[:1].lower()}{over[1:]}" * bool(over)
     return [
         served(version),
         f"{over}{peers.untimed(at, version)}" if over else "",
-        *versions.headline(e, version),
+        *kernel.headline(e, version),
         kernel.needs(e, version) if version.beyond else "",
         *told(version),
     ]
@@ -144,7 +144,7 @@ def legend(e: Evidence) -> str:
 
 def checked(e: Evidence, version: Version) -> str:
     """Why results are not right, and folded, why problems are not taken."""
-    wrong, refused = versions.reasons(e, version)
+    wrong, refused = reasons.reasons(e, version)
     return joined([listed(wrong), folded("Why it does not take other problems", listed(refused))])
 
 

@@ -1,17 +1,32 @@
-"""What a page of a kernel beyond the log begins with: what it needs of an SM, and its times at a few shapes."""
+"""What a page of a version begins with: how fast it is in short, and of a kernel beyond the log what it needs of an SM
+and its times at a few shapes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from kernels import Problem, Version
 
-from ..evidence import Estimate, Evidence
-from ..models.rivals import Rival, bounds, floor, served
-from ..record.text import NOTHING, number
-from ..studies import STUDIES, TIMERS
+from ..claims.rule import compare, told
+from ..evidence import Estimate, Evidence, Study
+from ..models.rivals import Rival, bounds, floor, label, served
+from ..record import published
+from ..record.text import NOTHING, factor, number, span
+from ..studies import MAIN, STUDIES, THEIR_SMS, TIMERS
 from .environment import what_changed
-from .table import Table, lines, small
-from .versions import beside, by_dtype, complete, elsewhere, named, shape, taken
+from .table import Table, lines, link, small
+from .versions import (
+    ASSEMBLER,
+    BESIDE,
+    beside,
+    by_dtype,
+    compared,
+    complete,
+    elsewhere,
+    fastest,
+    named,
+    shape,
+    taken,
+)  # fmt: skip
 
 SHOWN, LEAST = 6, 4
 OPS = ("rope", "attention")  # families with a call of the op
@@ -34,12 +49,12 @@ def card_of(e: Evidence, version: Version) -> Evidence | None:
 
 def needs(e: Evidence, version: Version) -> str:
     """Registers and shared memory of the kernel that attends, at the recorded problems, for the card's target."""
-    told = []
+    texts = []
     for problem, rows in e.record.resources.get(version.id, {}).items():
         for row in rows[rows["target"] == e.target].nlargest(1, "registers").itertuples():
             text = f"{row.registers} registers a thread, {row.shared_bytes:,} B of shared memory a block"
-            told.append(f"{text}, {row.blocks_per_sm} block{'s' * (row.blocks_per_sm != 1)} an SM ({shape(problem)})")
-    return f"Its largest kernel, compiled for {e.target}: {'; '.join(told)}." if told else ""
+            texts.append(f"{text}, {row.blocks_per_sm} block{'s' * (row.blocks_per_sm != 1)} an SM ({shape(problem)})")
+    return f"Its largest kernel, compiled for {e.target}: {'; '.join(texts)}." if texts else ""
 
 
 def _timed(e: Evidence, version: Version) -> dict[Problem, Timed]:
@@ -76,7 +91,7 @@ def glance(e: Evidence, version: Version) -> Table:
         ordered = sorted(problems, key=lambda problem: floor(problem, e.gpu, found[problem].timer == COLD))
         for problem in spread(ordered, SHOWN // len(kinds)):
             us, timer, others = found[problem]
-            time = lines(number(us.value, digits=1), small("from DRAM") if timer == COLD else "")
+            time = lines(number(us.value, digits=1), small("from&nbsp;DRAM") if timer == COLD else "")
             over = named(others[0]) if others else NOTHING
             rows.append((shape(problem), time, _share(e, problem, us.value, timer == COLD), over))
     header = ("shape", "µs", "of the ceiling", "over the fastest library")
@@ -95,5 +110,56 @@ def _share(e: Evidence, problem: Problem, us: float, cold: bool) -> str:
     what = max(least, key=lambda name: least[name])
     if (share := floor(problem, e.gpu, cold) / us) != share:
         return NOTHING
-    reached = f", {number(least[what] / us * e.gpu['ceilings'][PEAKS[what]], 'GB/s', 0)}" if what in PEAKS else ""
+    reached = f", {least[what] / us * e.gpu['ceilings'][PEAKS[what]]:.0f}&nbsp;GB/s" if what in PEAKS else ""
     return lines(number(100 * share, "%", 0), small(what + reached))
+
+
+def main_of(problems: Collection[Problem]) -> Problem:
+    """The main shape of some, with the fewest rotated dims; if it is not among them, the first that has no mask."""
+    like = (MAIN.hdim, MAIN.batch, MAIN.heads)
+    main = [each for each in problems if (each.hdim, each.batch, each.heads) == like]
+    return min(main or problems, key=lambda each: (each.rotary_dim, each.causal))
+
+
+def _speed(e: Evidence, study: Study, version: Version, other: str) -> tuple[str, str]:
+    """The main shape, or the first of a study that has both; and how fast a version is there over another."""
+    known = e.speedup(version.id, other, study.name, WARM, problem=taken(study, version)).known
+    problem = main_of([*known])
+    theirs = e.under(THEIR_SMS).speedup(version.id, other, problem=problem)[problem]
+    pairs = (theirs, "<i>their SMs</i>"), (known[problem], "the whole card")
+    text = ", ".join(f"<b>{factor(each.value)}</b> on {where}" for each, where in pairs if each)
+    old = {what_changed(study, name) for name in (version.id, other)}
+    if old != {""}:
+        text += f" (one of the two {'is stale' if 'code' in old else f'was {ASSEMBLER}'})"
+    if claim := published.speedup(version.id, other, problem):
+        how = f", on <i>their SMs</i> {told(compare(claim.value, claim.value, theirs))}" if theirs else ""
+        text += f" (published: {factor(claim.value)}{how})"
+    return label(problem), text
+
+
+def headline(e: Evidence, version: Version) -> list[str]:
+    """How fast a version is, in a sentence or two: at the documents' main shape over its baseline, on their SMs and on
+    the whole card, and over the fastest library."""
+    found: dict[str, list[str]] = {}
+    studies = [e.study(name) for name in ("log", "fp16", "beyond")] + complete(e)
+    names = [version.baseline, *BESIDE.get(version.id, ())]
+    if version.beyond:
+        names.append(names.pop(0))  # what shares its core comes first
+    for other in filter(None, dict.fromkeys(names)):
+        study = next((each for each in studies if other in compared(e, each, version, taken(each, version))), None)
+        if study:
+            where, speeds = _speed(e, study, version, other)
+            found.setdefault(where, []).append(f"over {link(other)} {speeds}")
+    return [f"At {where}, the GPU alone: {'; '.join(of)}." for where, of in found.items()]
+
+
+def over_libraries(e: Evidence, version: Version) -> str:
+    """How fast a version is over the fastest library, shape by shape, in a sentence; nothing where none was timed."""
+    if not (peers := fastest(e, version)):
+        return ""
+    sides = [rival.over.side for rival in peers.values()]
+    over = span((rival.over.value for rival in peers.values()), "×", 2)
+    return (
+        f"Over the fastest library with a right result: <b>{over}</b>; of {len(sides)} shapes faster at "
+        f"{sides.count(1)}, level at {sides.count(0)}, slower at {sides.count(-1)}."
+    )

@@ -8,14 +8,16 @@ from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import supports
 
 from ..evidence import Evidence, Source, Study, computed, measured, published_on
-from ..evidence.known import OK, WRONG
+from ..evidence.known import OK
 from ..models.moves import example
 from ..record import published
 from ..record.files import DataError
 from ..record.text import NOTHING, factor, span
 from ..studies import PUBLISHED, STUDIES, THEIR_SMS
+from .kernel import main_of
+from .reasons import what_is_wrong
 from .table import Table, code, family_title, lines, link, mark, short, small
-from .versions import NUMBER, WARM, complete, elsewhere, fastest, in_order, main_of, merged, rest_of, taken
+from .versions import WARM, complete, elsewhere, fastest, in_order, rest_of, taken
 
 GROUPS: dict[str, Callable[[Version], object]] = {  # parts of the overview: a version stands in the first that fits
     "peers: what a user would pick instead": lambda version: version.is_peer,
@@ -36,7 +38,7 @@ def overview(e: Evidence, family: str) -> Table:
     for version in in_order(family):
         study = next((each for each in studies if taken(each, version)), None)
         parent = f"{code(version.parent)}: " if version.parent else ""
-        wrong = _what_is_wrong(study, version) if study else []
+        wrong = what_is_wrong(study, version) if study else []
         used += [study.name] if study else []
         change = lines(parent + escape(version.change) or NOTHING, *map(small, wrong))
         cells = _in_short(e, study, version) if study else (_not_here(e, version), NOTHING, NOTHING)
@@ -48,16 +50,6 @@ def overview(e: Evidence, family: str) -> Table:
     source = measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source()
     shown, title = [header[i] for i in filled], f"{family_title(family)}: every version"
     return Table(shown, rows, shown[3:], id=f"{family}-versions", source=source, title=title)
-
-
-def _what_is_wrong(study: Study, version: Version) -> list[str]:
-    """Why results of a version are wrong, a sentence a reason; of a reason that another contains, the longer."""
-    found = study.checks.loc[(study.checks["version"] == version.id) & (study.checks["status"] == WRONG), "reason"]
-    groups: dict[str, list[str]] = {}
-    for each in found.unique():
-        groups.setdefault(NUMBER.sub("#", each), []).append(each)
-    reasons = [merged(group) for group in groups.values()]
-    return [f"Wrong: {escape(each)}." for each in reasons if not any(each in other != each for other in reasons)]
 
 
 def _not_here(e: Evidence, version: Version) -> str:

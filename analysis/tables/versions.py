@@ -1,31 +1,26 @@
 """Tables of a version's page: its times beside others, how fast it is in short, and why results are not right."""
 
 import math
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from html import escape
-
-import pandas as pd
 
 from kernels import VERSIONS, Problem, Version
 
 from ..claims.rule import compare, told
 from ..evidence import Estimate, Estimates, Evidence, Study
-from ..evidence.known import OK, WRONG, word
+from ..evidence.known import OK, WRONG
 from ..models.rivals import Rival, label, library, rivals
 from ..record import published
 from ..record.files import known_gpus
-from ..record.text import NOTHING, factor, number, span
+from ..record.text import NOTHING, number
 from ..record.timers import timer_of
-from ..studies import FUSIONS, MAIN, MATCHED, SLICES, STUDIES, THEIR_SMS, TIMERS, unrotated
+from ..studies import FUSIONS, MATCHED, SLICES, STUDIES, TIMERS, unrotated
 from .environment import what_changed
-from .table import Table, code, lines, link, mark, ratio, small, stated, status, time_cell
+from .table import Table, code, lines, link, ratio, small, stated, status, time_cell
 
-Reason = tuple[str, str, str]
 Column = Callable[[Problem, str], str]  # a cell by problem and timer
 WARM = TIMERS[0]
-NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?!\w)")  # a whole one in a reason
 BESIDE = {  # what a page compares a version with beside its baseline, if not with the version that it changes
     "rope_v8": FUSIONS[1:],
     "rope_hybrid_v8": FUSIONS[:1],
@@ -298,91 +293,3 @@ def _published(e: Evidence, study: Study, version: Version, problem: Problem) ->
         ends = dict.fromkeys(f"{end:.3f}" for end in (took.low, took.high))
         parts.append(small(f"{'–'.join(ends)} ms"))
     return lines(*parts)
-
-
-def main_of(problems: Collection[Problem]) -> Problem:
-    """The main shape of some, with the fewest rotated dims; if it is not among them, the first that has no mask."""
-    like = (MAIN.hdim, MAIN.batch, MAIN.heads)
-    main = [each for each in problems if (each.hdim, each.batch, each.heads) == like]
-    return min(main or problems, key=lambda each: (each.rotary_dim, each.causal))
-
-
-def _speed(e: Evidence, study: Study, version: Version, other: str) -> tuple[str, str]:
-    """The main shape, or the first of a study that has both; and how fast a version is there over another."""
-    known = e.speedup(version.id, other, study.name, WARM, problem=taken(study, version)).known
-    problem = main_of([*known])
-    theirs = e.under(THEIR_SMS).speedup(version.id, other, problem=problem)[problem]
-    pairs = (theirs, "<i>their SMs</i>"), (known[problem], "the whole card")
-    text = ", ".join(f"<b>{factor(each.value)}</b> on {where}" for each, where in pairs if each)
-    old = {what_changed(study, name) for name in (version.id, other)}
-    if old != {""}:
-        text += f" (one of the two {'is stale' if 'code' in old else f'was {ASSEMBLER}'})"
-    if claim := published.speedup(version.id, other, problem):
-        how = f", on <i>their SMs</i> {told(compare(claim.value, claim.value, theirs))}" if theirs else ""
-        text += f" (published: {factor(claim.value)}{how})"
-    return label(problem), text
-
-
-def headline(e: Evidence, version: Version) -> list[str]:
-    """How fast a version is, in a sentence or two: at the documents' main shape over its baseline, on their SMs and on
-    the whole card, and over the fastest library."""
-    found: dict[str, list[str]] = {}
-    studies = [e.study(name) for name in ("log", "fp16", "beyond")] + complete(e)
-    names = [version.baseline, *BESIDE.get(version.id, ())]
-    if version.beyond:
-        names.append(names.pop(0))  # what shares its core comes first
-    for other in filter(None, dict.fromkeys(names)):
-        study = next((each for each in studies if other in compared(e, each, version, taken(each, version))), None)
-        if study:
-            where, speeds = _speed(e, study, version, other)
-            found.setdefault(where, []).append(f"over {link(other)} {speeds}")
-    return [f"At {where}, the GPU alone: {'; '.join(of)}." for where, of in found.items()]
-
-
-def over_libraries(e: Evidence, version: Version) -> str:
-    """How fast a version is over the fastest library, shape by shape, in a sentence; nothing where none was timed."""
-    if not (peers := fastest(e, version)):
-        return ""
-    sides = [rival.over.side for rival in peers.values()]
-    over = span((rival.over.value for rival in peers.values()), "×", 2)
-    return (
-        f"Over the fastest library with a right result: <b>{over}</b>; of {len(sides)} shapes faster at "
-        f"{sides.count(1)}, level at {sides.count(0)}, slower at {sides.count(-1)}."
-    )
-
-
-def reasons(e: Evidence, version: Version) -> tuple[list[Reason], list[Reason]]:
-    """Why results are not right, and why problems are not taken: a badge, a text and the head dims of each."""
-    checks = pd.concat([pd.DataFrame(columns=["version", "reason"]), *(study.checks for study in complete(e))])
-    mine = checks[(checks["version"] == version.id) & checks["reason"].notna()]
-    mine = mine.assign(hdim=mine["hdim"].astype(int)).sort_values("hdim", kind="stable")
-    found: dict[str, list[Reason]] = {}
-    for (how, why), dims in mine.groupby(["status", "reason"], sort=False)["hdim"]:
-        found.setdefault(how, []).append((mark(word(how)), why, ", ".join(map(str, dims.unique()))))
-    refused = _alike(found.pop("unsupported", []))
-    return [each for how, of in found.items() for each in (_alike(of) if how == WRONG else of)], refused
-
-
-def _alike(reasons: Iterable[Reason]) -> list[Reason]:
-    """Reasons that differ in numbers alone as one."""
-    groups: dict[str, list[Reason]] = {}
-    for reason in reasons:
-        groups.setdefault(NUMBER.sub("#", reason[1]), []).append(reason)
-    found = []
-    for group in groups.values():
-        dims = dict.fromkeys(int(hdim) for _, _, dims in group for hdim in dims.split(", "))
-        found.append((group[0][0], merged([why for _, why, _ in group]), _listed(dims)))
-    return found
-
-
-def merged(texts: Sequence[str]) -> str:
-    """Texts that differ in numbers alone as one: where they differ, all the numbers."""
-    columns = zip(*(NUMBER.findall(text) for text in texts))
-    told_of = (_listed(dict.fromkeys(int(each.replace(",", "")) for each in column)) for column in columns)
-    return NUMBER.sub(lambda match: next(told_of), texts[0])
-
-
-def _listed(numbers: Iterable[int]) -> str:
-    """Some numbers in order: a few by name, of many the first and the last."""
-    found = sorted(numbers)
-    return ", ".join(map(str, found)) if len(found) <= 4 else f"{found[0]} to {found[-1]}"

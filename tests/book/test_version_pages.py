@@ -25,9 +25,10 @@ ONE_EACH = ("attention_register_tiling", "sinusoidal_v5", "rope_v7", "fp16_phase
 
 def test_each_version_stands_on_one_written_page(tmp_path: Path, e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "page", lambda e, version: "")
-    monkeypatch.setattr(pages, "others", lambda *asked: "")
     pages.write(e, tmp_path / "versions")
     assert {path.stem for path in tmp_path.glob("versions/*.md")} == {*map(page_of, VERSIONS)}
+    of_peers = (tmp_path / "versions" / "peers.md").read_text(encoding="utf-8")
+    assert all(f"<span id='{version.id}'></span>" in of_peers for version in VERSIONS.values() if version.is_peer)
     assert page_of("control_rope_v7_no_break") == "rope_v7" and page_of("torch_sdpa") == "peers"
     assert address("rope_v2_fast_math") == "rope_v2.html#rope_v2_fast_math" and address("rope_v8") == "rope_v8.html"
 
