@@ -14,19 +14,7 @@ from ..record.text import NOTHING, factor, number, span
 from ..studies import MAIN, STUDIES, THEIR_SMS, TIMERS
 from .environment import what_changed
 from .table import Table, lines, link, small
-from .versions import (
-    ASSEMBLER,
-    BESIDE,
-    beside,
-    by_dtype,
-    compared,
-    complete,
-    elsewhere,
-    fastest,
-    named,
-    shape,
-    taken,
-)  # fmt: skip
+from .versions import ASSEMBLER, BESIDE, beside, by_dtype, compared, complete, elsewhere, fastest, named, shape, taken
 
 SHOWN, LEAST = 6, 4
 OPS = ("rope", "attention")  # families with a call of the op
