@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from kernels.version import FAMILIES
 from ..claims import judge
 from ..evidence import Evidence
 from ..record.files import ROOT
-from ..tables import versions
+from ..tables import counts, kernel, peers, reasons, versions
 from ..tables.claims import verdicts
 from ..tables.table import PEERS, Table, has_page, link, page_of
 from . import citing, sources
@@ -47,8 +48,11 @@ NAMES = {  # what the letters in names of kernels beyond the log mean, by how a 
 
 
 def html(what: Table | str) -> str:
-    """A table as HTML, nothing of an empty one; a text as it is."""
-    return what if isinstance(what, str) else what._repr_html_() if what.rows else ""
+    """A table as HTML below its caption, nothing of an empty one; a text as it is."""
+    if isinstance(what, str):
+        return what
+    caption = f"<p class='evidence-caption above'>{what.caption}</p>\n\n" if what.caption else ""
+    return caption + replace(what, caption="")._repr_html_() if what.rows else ""
 
 
 def joined(parts: Iterable[str]) -> str:
@@ -87,13 +91,27 @@ def about(e: Evidence, version: Version) -> str:
         "Code": citing.to_file(str(path)) if (ROOT / path).is_file() else "",
     }
     facts_told = (f"*{word}*: {fact}." for word, fact in facts.items() if fact)
-    first = [*versions.headline(e, version), *told(version), served(version)]
     return joined([
         f"**{version.title}**",
         f"{change}." if change else "",
-        "\n".join(f"- {text}" for text in first if text),
+        "\n".join(f"- {text}" for text in in_short(e, version) if text),
         " ".join([kind, *facts_told]),
     ])
+
+
+def in_short(e: Evidence, version: Version) -> list[str]:
+    """What calls run a version, how fast it is, what it needs of an SM, and what chapters say of it."""
+    at = kernel.card_of(e, version) or e
+    over = kernel.over_libraries(at, version)
+    if at is not e:
+        over = f"On the {at.card}, {over[:1].lower()}{over[1:]}" * bool(over)
+    return [
+        served(version),
+        f"{over}{peers.untimed(at, version)}" if over else "",
+        *kernel.headline(e, version),
+        kernel.needs(e, version) if version.beyond else "",
+        *told(version),
+    ]
 
 
 def neighbours(version: Version) -> str:
@@ -105,15 +123,18 @@ def neighbours(version: Version) -> str:
     return " · ".join(filter(None, parts))
 
 
-def measured(e: Evidence, version: Version) -> str:
-    """The times at the documents' shapes, on their SMs and on the whole card; and folded, those of other studies."""
-    shown = [(study, html(table)) for study, table in versions.times(e, version)]
-    if not shown:
-        text = f"No time was measured on the {e.card}."
-        if other := versions.elsewhere(e, version):
-            text += f" It was checked and timed on the {other.card}: [In practice](../chapters/practice.ipynb)."
-        return text
-    return joined([*(f"**{study}**\n\n{table}" for study, table in shown[:2]), *(folded(*each) for each in shown[2:])])
+def measured(e: Evidence, version: Version, shown: int = 2) -> str:
+    """The first tables of times, and folded, those of other studies; of another card where this one has none."""
+    at = kernel.card_of(e, version)
+    none = f"No time was measured on the {e.card}."
+    if not at:
+        return none
+    tables = [(title, html(table)) for title, table in versions.times(at, version)]
+    return joined([
+        f"{none} These are of the {at.card}." if at is not e else "",
+        *(f"**{title}**\n\n{table}" for title, table in tables[:shown]),
+        *(folded(*each) for each in tables[shown:]),
+    ])
 
 
 def legend(e: Evidence) -> str:
@@ -123,7 +144,7 @@ def legend(e: Evidence) -> str:
 
 def checked(e: Evidence, version: Version) -> str:
     """Why results are not right, and folded, why problems are not taken."""
-    wrong, refused = versions.reasons(e, version)
+    wrong, refused = reasons.reasons(e, version)
     return joined([listed(wrong), folded("Why it does not take other problems", listed(refused))])
 
 
@@ -150,20 +171,20 @@ def changes(version: Version) -> str:
 
 def compiled(e: Evidence, version: Version) -> str:
     """Reports of the compiler, and what the letters in the names of the kernels mean."""
-    table = html(versions.resources(e, version))
+    table = html(counts.resources(e, version))
     text = re.sub("<[^>]+>", "", table)
     letters = "; ".join(f"<code>{name}</code>: {means}" for name, means in NAMES.items() if f" {name}" in text)
     return joined([table, f"<p class='evidence-caption'>Letters in names. {letters}.</p>" if letters else ""])
 
 
-def others(e: Evidence, page: str, level: str = "###") -> str:
-    """Sections, with headings of a level, of the versions that have no page of their own."""
+def others(e: Evidence, page: str) -> str:
+    """Sections of the versions that have no page of their own but stand on one."""
     found = [each for family in FAMILIES for each in versions.in_order(family)]
     told = []
     for each in found:
         if not has_page(each) and page_of(each.id) == page:
-            parts = [about(e, each), measured(e, each), checked(e, each), folded("What it changes", changes(each))]
-            told.append(joined([f"<div id='{each.id}'></div>", f"{level} {each.id}", *parts]))
+            parts = [about(e, each), measured(e, each, 1), checked(e, each), folded("What it changes", changes(each))]
+            told.append(joined([f"<div id='{each.id}'></div>", f"### {each.id}", *parts]))
     return joined(told)
 
 
@@ -171,15 +192,18 @@ def page(e: Evidence, version: Version) -> str:
     """The page of a version, as MyST Markdown."""
     named, text = judge.named(e.record), sources.kernel_text(version.id).rstrip()
     claims = [claim for claim in judge.claims() if version.id in named[claim.id]]
+    at = kernel.card_of(e, version) if version.beyond else None
+    glance = html(kernel.glance(at, version)) if at else ""
     parts = [
         f"# {version.id}\n\n{neighbours(version)}\n\n{about(e, version)}",
-        section("Measured", joined([legend(e), measured(e, version)])),
+        section("At a glance", glance),
+        section("Measured", joined([legend(e), measured(e, version, 0 if glance else 2)])),
         section("Checked", checked(e, version)),
         section("Claims that name it", verdicts(e, claims)),
-        section("Declared hazards", versions.hazards(e, version)),
+        section("Declared hazards", counts.hazards(e, version)),
         section("What the compiler reports", compiled(e, version)),
-        section("Counted", versions.counts(e, version)),
-        section("Hardware counters", versions.counters(e, version)),
+        section("Counted", counts.counts(e, version)),
+        section("Hardware counters", counts.counters(e, version)),
         section("What it changes" if version.parent else "What it is", changes(version)),
         section("Source", f"```{'cuda' if '__global__' in text else 'python'}\n{text}\n```"),
         section("Ablations, builds and controls", others(e, version.id)),
@@ -187,11 +211,31 @@ def page(e: Evidence, version: Version) -> str:
     return HEAD + joined(parts) + "\n"
 
 
+def of_peers(e: Evidence) -> str:
+    """The page of what a user would pick instead: the libraries, and a table of times a study."""
+    what = (
+        "A row is a shape and a column a library: µs of a call on the GPU alone, whole card, warm cache. The first "
+        "column is the kernel that the op runs for the shape, named above its rows, or where the study has no time of "
+        "it, the fastest other kernel of this project with a right result. Bold is the fastest library with a right "
+        "result. A tie is within 3 %, or its interval reaches 1."
+    )
+    tables = [(title, f"{told}\n\n{html(table)}") for title, told, table in peers.matrices(e)]
+    return HEAD + joined([
+        "# Peers",
+        f"What a user would pick instead of these kernels. {CHAPTER} · Code: {citing.to_file('kernels/peers')}",
+        html(peers.libraries(e)),
+        peers.not_here(e),
+        folded("Their names in the data", peers.names()),
+        section("Times", what if tables else f"No time was measured on the {e.card}."),
+        *(f"**{title}**\n\n{text}" for title, text in tables[:2]),
+        *(folded(*each) for each in tables[2:]),
+    ]) + "\n"
+
+
 def write(e: Evidence, folder: Path) -> None:
     """Make the pages in a folder of their own, one of them of what a user would pick instead."""
     texts = {version.id: page(e, version) for version in VERSIONS.values() if has_page(version)}
-    top = f"What a user would pick instead of these kernels. {CHAPTER}"
-    texts[PEERS] = f"{HEAD}# Peers\n\n{joined([top, legend(e), others(e, PEERS, '##')])}\n"
+    texts[PEERS] = of_peers(e)
     folder.mkdir(parents=True)
     for name, text in texts.items():
         (folder / f"{name}.md").write_text(text, encoding="utf-8")

@@ -7,10 +7,10 @@ import re
 import nbformat
 from docutils.nodes import make_id
 
-from kernels import Version
+from kernels import VERSIONS, Version
 from kernels.flash.choose import ANY, TABLE, Rule
 
-from ..models.rivals import V8
+from ..models.rivals import HYBRID, V8
 from ..tables.table import link
 from .numbers import NOTEBOOKS
 
@@ -114,6 +114,7 @@ WHERE = {  # by what chooses it: where a kernel takes a call that its row covers
     "chunk": "where tiles of queries are few for the keys that there are",
     "prompt32": "where estimates say that V8 is slower",
 }
+OPS = {"rope": "rope_attention", "attention": "attention"}  # the call of a family, if it has one of its own
 
 
 def _meet(one: Rule, other: Rule) -> bool:
@@ -122,20 +123,31 @@ def _meet(one: Rule, other: Rule) -> bool:
     return bool(set(one.dtypes) & set(other.dtypes)) and least <= most
 
 
+def _runs(rule: Rule, family: str) -> str:
+    """The version that a row runs for a family; where it has none of that family, the one for RoPE."""
+    own = f"{family}_{'v8' if rule.kernel == 'cluster' else rule.kernel}"
+    return own if own in VERSIONS else own.replace(family, "rope")
+
+
 def served(version: Version) -> str:
     """For which calls the op runs a version: the rows of its table that name it, and what may take a call before."""
-    names = [V8 if rule.kernel == "cluster" else f"rope_{rule.kernel}" for rule in TABLE]
+    wanted = V8 if version.id == HYBRID else version.id
+    names = [_runs(rule, version.family) for rule in TABLE]
+    ops = [op for family, op in OPS.items() if any(_runs(rule, family) == version.id for rule in TABLE)]
     texts = []
     for place, rule in enumerate(TABLE):
-        if names[place] == version.id:
-            text = f"{' and '.join(rule.dtypes)}, {rule.queries} queries a head"
-            text += f", keys: {rule.keys}" * (rule.keys != ANY)
-            text += f", compute capability {rule.capability}" * (rule.capability != ANY)
-            where = WHERE.get(rule.choose.__name__, "")
-            text += f", {where}" * bool(where)
+        if names[place] == wanted and version.family in OPS:
+            where = WHERE.get(rule.choose.__name__, "") if wanted == version.id else f"where {link(V8)} is slower"
             above = [name for name, other in zip(names[:place], TABLE) if _meet(other, rule)]
-            texts.append(text + f", unless {' or '.join(map(link, above))} takes the call" * bool(above))
+            texts.append(", ".join(filter(None, (
+                f"{' and '.join(rule.dtypes)}, {rule.queries} queries a head",
+                f"keys: {rule.keys}" * (rule.keys != ANY),
+                f"compute capability: {rule.capability}",
+                where,
+                f"unless {' or '.join(map(link, above))} takes the call" * bool(above),
+            ))))  # fmt: skip
     if not texts:
         return ""
-    where = "<a href='../chapters/practice.html#which-kernel-runs'>In practice</a>"
-    return f"<code>rope_attention</code> runs it for {'; and for '.join(texts)}. The exact rule: {where}."
+    calls = " and ".join(f"<code>{op}</code>" for op in ops or [OPS["rope"]])
+    rule_at = "<a href='../chapters/practice.html#which-kernel-runs'>In practice</a>"
+    return f"{calls} run{'s' * (len(ops) < 2)} it for {'; and for '.join(texts)}. The exact rule: {rule_at}."

@@ -2,7 +2,9 @@
 
 import functools
 import math
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kernels import VERSIONS, Problem, Unsupported
@@ -28,18 +30,24 @@ def label(problem: Problem) -> str:
     return str(problem).partition(" ")[2] + shared
 
 
-def floor(problem: Problem, gpu: Mapping[str, Any]) -> float:
-    """The least microseconds of a call on a GPU of gpu.json: an empty launch, and its bytes or its operations.
+def bounds(problem: Problem, gpu: Mapping[str, Any], cold: bool = False) -> dict[str, float]:
+    """Microseconds that a GPU of gpu.json needs at least, by what: the bytes of a call from L2 or DRAM, its products.
 
-    Bytes are those of Q, K, V and the output, once each, at the rate of L2 where all fit it, of DRAM otherwise.
-    Operations are both products as three float16 products each, at the rate of bfloat16; of a mask only the pairs that
-    it leaves.
+    Bytes are those of Q, K, V and the output, once each, at the rate of L2 where all fit it and it is not cold, of DRAM
+    otherwise. Operations are both products at the rate of bfloat16, those of float32 as three of float16; of a mask
+    only the pairs that it leaves. NaN where the card's rate is not known.
     """
-    ceilings = gpu["ceilings"]
-    moved = 8 * (math.prod(problem.q_shape) + math.prod(problem.kv_shape))
-    rate = ceilings["l2_read_gb_s" if moved <= gpu["l2_bytes"] else "read_gb_s"]
-    products = 3 * flops_left(problem) / ceilings["tensor_tflops"] / 1e6
-    return ceilings["empty_kernel_us"] + max(moved / rate / 1e3, products)
+    size, parts = (4, 3) if problem.dtype == "float32" else (2, 1)
+    moved = 2 * size * (math.prod(problem.q_shape) + math.prod(problem.kv_shape))
+    at, rate = ("DRAM", "read_gb_s") if cold or moved > gpu["l2_bytes"] else ("L2", "l2_read_gb_s")
+    rates = {name: gpu["ceilings"].get(name, math.nan) for name in (rate, "tensor_tflops")}
+    products = parts * flops_left(problem) / rates["tensor_tflops"] / 1e6
+    return {at: moved / rates[rate] / 1e3, "products": products}
+
+
+def floor(problem: Problem, gpu: Mapping[str, Any], cold: bool = False) -> float:
+    """The least microseconds of a call on a GPU of gpu.json: an empty launch, and its bytes or its operations."""
+    return gpu["ceilings"].get("empty_kernel_us", math.nan) + max(bounds(problem, gpu, cold).values())
 
 
 def flops_left(problem: Problem) -> float:
@@ -67,18 +75,42 @@ class Rival(NamedTuple):
     over: Estimate
 
 
+def alike(problem: Problem) -> list[Problem]:
+    """A problem, and of the report's the same as one of attention, by which other studies' libraries call it."""
+    return [problem, *([replace(problem, family="attention")] if problem.family == "fp16" else [])]
+
+
 def rivals(
     e: Evidence, problem: Problem, ours: str = V8, studies: Iterable[str] = MEASURED_IN, timer: str = "device_warm"
 ) -> list[Rival]:
     """The peers that are right and were timed beside a right version of ours in these studies, the fastest first."""
     found = []
     for study in studies:
-        for name in e.study(study).versions(VERSIONS[ours].family, peers=True):
-            if right(e, study, problem, ours, name):
-                mine, theirs = (e.time(each, study, timer, problem=problem)[problem] for each in (ours, name))
-                if over := theirs / mine:
+        if not right(e, study, problem, ours):
+            continue
+        mine = e.time(ours, study, timer, problem=problem)[problem]
+        for same in alike(problem):
+            for name in e.study(study).versions(same.family, peers=True):
+                theirs = e.time(name, study, timer, problem=same)[same]
+                if right(e, study, same, name) and (over := theirs / mine):
                     found.append(Rival(name, theirs / over, mine * over, over))
     return sorted(found, key=lambda rival: rival.over.value)
+
+
+WORDS_OF = {  # parts of the titles of peers, and how a page calls them
+    "(, autotuned)?, half precision": r"\1", " in float32": "", "PyTorch SDPA, flash": "PyTorch's FlashAttention",
+    "PyTorch SDPA, cudnn": "cuDNN", "PyTorch matmul.*": "PyTorch, written out", ", compiled as one": ", one",
+    "RoPE and attention written": "Written", "RoPE and PyTorch": "PyTorch",
+    "Triton fused.*": "Triton (our kernel), RoPE inside", "FlashInfer, RoPE.*": "FlashInfer, RoPE inside",
+}  # fmt: skip
+
+
+def library(peer: str) -> str:
+    """The name of a peer in words: one name for all that call the same library in the same way."""
+    title = VERSIONS[peer].title
+    for part, words in WORDS_OF.items():
+        title = re.sub(part, words, title, flags=re.IGNORECASE)
+    return title
 
 
 @functools.lru_cache(maxsize=4)

@@ -67,14 +67,21 @@ def machines(*cards: Evidence) -> Table:
     return Table(("what", *named(cards)), rows, source=source_of(cards), title="The cards and their software")
 
 
+def what_changed(study: Study, version: str) -> str:
+    """What has changed since a study timed or checked a version: its "code", or its "assembler" alone; else ""."""
+    if version not in study.stale_versions():
+        return ""
+    timed, checked = (rows[rows["version"] == version] for rows in (study.timings, study.checks))
+    same = all(called_today(each) == today(version) for each in (checked if timed.empty else timed)["source_hash"])
+    return "assembler" if same else "code"
+
+
 def _older(studies: Sequence[Study], changed: str) -> str:
     """The versions of which a study has rows of earlier code alone, or of today's by another assembler."""
     found: dict[str, list[str]] = {}
     for study in studies:
         for name in study.stale_versions():
-            timed, checked = (rows[rows["version"] == name] for rows in (study.timings, study.checks))
-            same = all(called_today(each) == today(name) for each in (checked if timed.empty else timed)["source_hash"])
-            if same == (changed == "assembler"):
+            if what_changed(study, name) == changed:
                 found.setdefault(name, []).append(study.name)
     return "; ".join(f"{name} ({', '.join(names)})" for name, names in found.items()) or "none"
 

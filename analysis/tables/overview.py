@@ -8,14 +8,16 @@ from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import supports
 
 from ..evidence import Evidence, Source, Study, computed, measured, published_on
-from ..evidence.known import OK, WRONG
+from ..evidence.known import OK
 from ..models.moves import example
 from ..record import published
 from ..record.files import DataError
 from ..record.text import NOTHING, factor, span
-from ..studies import PUBLISHED, STUDIES
+from ..studies import PUBLISHED, STUDIES, THEIR_SMS
+from .kernel import main_of
+from .reasons import what_is_wrong
 from .table import Table, code, family_title, lines, link, mark, short, small
-from .versions import NUMBER, WARM, complete, elsewhere, fastest, in_order, main_of, merged, rest_of, taken
+from .versions import WARM, complete, elsewhere, fastest, in_order, rest_of, taken
 
 GROUPS: dict[str, Callable[[Version], object]] = {  # parts of the overview: a version stands in the first that fits
     "peers: what a user would pick instead": lambda version: version.is_peer,
@@ -36,34 +38,18 @@ def overview(e: Evidence, family: str) -> Table:
     for version in in_order(family):
         study = next((each for each in studies if taken(each, version)), None)
         parent = f"{code(version.parent)}: " if version.parent else ""
-        wrong = _what_is_wrong(study, version) if study else []
+        wrong = what_is_wrong(study, version) if study else []
         used += [study.name] if study else []
         change = lines(parent + escape(version.change) or NOTHING, *map(small, wrong))
         cells = _in_short(e, study, version) if study else (_not_here(e, version), NOTHING, NOTHING)
         name = f"{link(version.id)}<small class='title'><br>{escape(version.title)}</small>"
         groups[next(group for group, fits in GROUPS.items() if fits(version))].append([name, change, *cells])
-    header = ["version", "what it changes", "check", "speed, GPU alone", "published"]
+    header = ["version", "what it changes", "check", "speed, whole card, GPU alone", "published"]
     filled = [i for i in range(len(header)) if any(row[i] != NOTHING for rows in groups.values() for row in rows)]
     rows = [row for name, of in groups.items() if of for row in ([name], *([each[i] for i in filled] for each in of))]
-    caption = (
-        "Small in the checks: head dims. Speed: how many times as fast at the main shape, and small, from the least to "
-        "the largest over all shapes. It is over the version that the source names as the baseline, and of an ablation "
-        "also over what it changes. Beyond the documents it is over the fastest library with a right result, shape by "
-        "shape."
-    )
     source = measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source()
     shown, title = [header[i] for i in filled], f"{family_title(family)}: every version"
-    return Table(shown, rows, shown[3:], caption, f"{family}-versions", source, title)
-
-
-def _what_is_wrong(study: Study, version: Version) -> list[str]:
-    """Why results of a version are wrong, a sentence a reason; of a reason that another contains, the longer."""
-    found = study.checks.loc[(study.checks["version"] == version.id) & (study.checks["status"] == WRONG), "reason"]
-    groups: dict[str, list[str]] = {}
-    for each in found.unique():
-        groups.setdefault(NUMBER.sub("#", each), []).append(each)
-    reasons = [merged(group) for group in groups.values()]
-    return [f"Wrong: {escape(each)}." for each in reasons if not any(each in other != each for other in reasons)]
+    return Table(shown, rows, shown[3:], id=f"{family}-versions", source=source, title=title)
 
 
 def _not_here(e: Evidence, version: Version) -> str:
@@ -83,7 +69,7 @@ def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, st
     if any(study.known(version.id, problem).word == OK and _lucky(version, problem) for problem in problems):
         shown = lines(shown, small("by luck: a barrier is missing"))
     speeds = [NOTHING, NOTHING]
-    if peers := fastest(e, version, complete(e)):
+    if peers := fastest(e, version):
         over = small(f"over the fastest library, {len(peers)} shapes")
         speeds[0] = lines(span((rival.over.value for rival in peers.values()), "×", 2), over)
     elif version.baseline and problems:
@@ -92,7 +78,10 @@ def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, st
         if known := found.known:
             over = f"over {short(version.baseline)}"
             all_of = small(f"{found:.2}, all shapes") if len(known) > 1 else ""
-            speeds[0] = lines(factor(known[main_of([*known])].value), small(over), all_of, _over_parent(e, version))
+            main = main_of([*known])
+            theirs = e.under(THEIR_SMS).speedup(version.id, version.baseline, problem=main)[main]
+            on_theirs = small(f"{factor(theirs.value)} on their SMs") if theirs else ""
+            speeds[0] = lines(factor(known[main].value), small(over), all_of, on_theirs, _over_parent(e, version))
         speeds[1] = span((claim.value for claim in claims if claim), "×", 2)
     return shown, speeds[0], speeds[1]
 

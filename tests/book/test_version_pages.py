@@ -14,7 +14,7 @@ from analysis.evidence import Evidence
 from analysis.measure import counters
 from analysis.models.moves import example
 from analysis.record.files import DataError
-from analysis.tables import versions
+from analysis.tables import counts, versions
 from analysis.tables.table import address, page_of
 from kernels import VERSIONS, Problem
 from kernels.device import reduce
@@ -25,9 +25,10 @@ ONE_EACH = ("attention_register_tiling", "sinusoidal_v5", "rope_v7", "fp16_phase
 
 def test_each_version_stands_on_one_written_page(tmp_path: Path, e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "page", lambda e, version: "")
-    monkeypatch.setattr(pages, "others", lambda *asked: "")
     pages.write(e, tmp_path / "versions")
     assert {path.stem for path in tmp_path.glob("versions/*.md")} == {*map(page_of, VERSIONS)}
+    of_peers = (tmp_path / "versions" / "peers.md").read_text(encoding="utf-8")
+    assert all(f"<span id='{version.id}'></span>" in of_peers for version in VERSIONS.values() if version.is_peer)
     assert page_of("control_rope_v7_no_break") == "rope_v7" and page_of("torch_sdpa") == "peers"
     assert address("rope_v2_fast_math") == "rope_v2.html#rope_v2_fast_math" and address("rope_v8") == "rope_v8.html"
 
@@ -86,5 +87,5 @@ def test_counters_are_summed_over_the_launches_but_averages() -> None:
     active, moved = "sm__warps_active.avg.pct_of_peak_sustained_active", "dram__bytes_read.sum, cold"
     read = [(0, moved, 1e6), (1, moved, 2.5e6), (0, active, 11.0), (1, active, 47.5)]
     frame = pd.DataFrame(read, columns=["launch", "metric", "value"])
-    assert versions.totals({problem: frame}, "metric") == {problem: {moved: 3.5e6, active: 47.5}}
-    assert {metric for metric, _, _ in versions.METRICS} <= set(counters.METRICS)
+    assert counts.totals({problem: frame}, "metric") == {problem: {moved: 3.5e6, active: 47.5}}
+    assert {metric for metric, _, _ in counts.METRICS} <= set(counters.METRICS)

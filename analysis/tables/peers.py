@@ -1,0 +1,231 @@
+"""The libraries that kernels were timed beside: what each is, and a table of times a study."""
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kernels import VERSIONS, Problem, Version
+from kernels.peers import flash3, flashinfer
+
+from ..evidence import Estimate, Evidence, Study
+from ..models.rivals import alike, label, library, right, served
+from ..record.text import NOTHING, number, span
+from ..studies import STUDIES
+from .table import Table, code, family_title, lines, link, mark
+from .versions import WARM, complete, elsewhere, taken
+
+FRONT = re.compile(r"^Compiled [^,]*(, autotuned)?, then |, RoPE inside$| with ALiBi's bias.*")
+RELEASE = re.compile(r"([\w.]+) was\s+measured")  # in the text of a peer's module
+MODULES = {module.LIBRARY: module for module in (flash3, flashinfer)}
+FIRST = ("split_keys", "half_prompts")  # the studies of today's calls
+PEERS = [version for version in VERSIONS.values() if version.is_peer]
+
+
+class Row(NamedTuple):
+    """A shape of a study: our version and its time, and by library its time and whether its result is right."""
+
+    problem: Problem
+    ours: str
+    us: Estimate
+    others: Mapping[str, tuple[Estimate, bool]]
+
+    @property
+    def best(self) -> str:
+        """The fastest library with a right result, or nothing."""
+        known = {name: us.value for name, (us, fine) in self.others.items() if fine}
+        return min(known, key=lambda name: known[name], default="")
+
+
+def column(peer: str) -> str:
+    """The library whose attention a peer calls, without what it does with the embedding and how it is tuned."""
+    return FRONT.sub("", library(peer)).replace(", autotuned", "")
+
+
+def _by_column() -> dict[str, list[Version]]:
+    found: dict[str, list[Version]] = {}
+    for version in PEERS:
+        found.setdefault(column(version.id), []).append(version)
+    return found
+
+
+def _with_rope(version: Version) -> str:
+    """What a peer does with RoPE."""
+    ways = {" inside": "inside its kernel", "one graph": "in the same compiled graph"}
+    known = (told for words, told in ways.items() if words in library(version.id))
+    return next(known, "by a compiled kernel in front" if version.family == "rope" else "")
+
+
+def _release(e: Evidence, version: Version) -> str:
+    """The release of a library that was measured: that which the module of its peer names, or PyTorch's."""
+    with_it = "with " * (version.source != "PyTorch")
+    found = RELEASE.search(inspect.getdoc(MODULES.get(version.source)) or "")
+    return found[1] if found else f"{with_it}PyTorch {_timed(e, version)[-1].run['torch'].partition('+')[0]}"
+
+
+@functools.lru_cache(maxsize=256)
+def _timed(e: Evidence, version: Version) -> list[Study]:
+    return [study for study in complete(e) if e.time(version.id, study.name, problem=taken(study, version)).known]
+
+
+def libraries(e: Evidence) -> Table:
+    """The libraries that were timed on a card: release, what they do with RoPE, their results, and the studies."""
+    rows = []
+    for name, all_ways in _by_column().items():
+        if not (versions := [version for version in all_ways if _timed(e, version)]):
+            continue
+        studies = dict.fromkeys(study.name for version in versions for study in _timed(e, version))
+        ways = dict.fromkeys(filter(None, map(_with_rope, versions)))
+        anchors = "".join(f"<span id='{version.id}'></span>" for version in all_ways)
+        cells = _release(e, versions[0]), "; ".join(ways) or "not timed with it", *_results(e, versions)
+        rows.append((anchors + _breakable(name), *cells, ", ".join(studies)))
+    return Table(("library", "release", "RoPE", "right results", "largest error", "studies"), rows)
+
+
+def names() -> str:
+    """What the data call each library: a list."""
+    items = (f"- {name}: {', '.join(code(each.id) for each in versions)}" for name, versions in _by_column().items())
+    return "\n".join(items)
+
+
+def _breakable(name: str) -> str:
+    return name.replace("FlashA", "Flash<wbr>A")
+
+
+def _results(e: Evidence, versions: Iterable[Version]) -> tuple[str, str]:
+    """How many results are right, and their largest error as a share of what is allowed."""
+    found = [
+        check
+        for version in versions
+        for study in _timed(e, version)
+        for problem in taken(study, version)
+        if (check := study.check(version.id, problem))
+    ]
+    fine = [check.excess for check in found if check.status == "ok"]
+    return f"{len(fine)} of {len(found)}", number(100 * max(fine, default=math.nan), "%", 0)
+
+
+def not_here(e: Evidence) -> str:
+    """The libraries that another card alone has times of, by card, and those that none has."""
+    cards: dict[str, list[str]] = {}
+    for name, versions in _by_column().items():
+        if not any(_timed(e, version) for version in versions):
+            other = next(filter(None, (elsewhere(e, version) for version in versions)), None)
+            anchors = "".join(f"<span id='{version.id}'></span>" for version in versions)
+            cards.setdefault(f"Timed on the {other.card} alone" if other else "Not timed", []).append(anchors + name)
+    more = "<a href='../chapters/practice.html'>In practice</a> has the times of other cards."
+    told = (f"{where}: {'; '.join(names)}." for where, names in cards.items())
+    return " ".join([*told, more]) if cards else ""
+
+
+def _kind(problem: Problem) -> tuple[str, bool]:
+    """Its family, and whether it is of half precision."""
+    return problem.family, problem.dtype != "float32"
+
+
+def untimed(e: Evidence, version: Version) -> str:
+    """The libraries for the family and precision of a version that another card alone has times of, as a sentence."""
+    mine = {problem for study in complete(e) for problem in taken(study, version)}
+    kinds = {_kind(each) for problem in mine for each in alike(problem)}
+    found: dict[str, dict[str, None]] = {}
+    for peer in (each for each in PEERS if not _timed(e, each)):
+        other = elsewhere(e, peer)
+        if other and kinds & {_kind(each) for study in complete(other) for each in taken(study, peer)}:
+            found.setdefault(other.card, {})[library(peer.id)] = None
+    return "".join(f" Timed on the {card} alone: {'; '.join(names)}." for card, names in found.items())
+
+
+def _ours(e: Evidence, study: Study, problems: Iterable[Problem]) -> tuple[str, Estimate] | None:
+    """The version that the op runs for a problem under one of its names, where the study has it with a right result;
+    else the fastest that the study has."""
+    own, chosen = {}, ""
+    for problem in problems:
+        chosen = served(e, problem) if problem.family in ("rope", "attention") else chosen
+        for name in study.versions(problem.family):
+            us = e.time(name, study.name, WARM, problem=problem)[problem]
+            if us and right(e, study.name, problem, name):
+                own[name] = us
+    name = chosen if chosen in own else min(own, key=lambda each: own[each].value, default="")
+    return (name, own[name]) if name else None
+
+
+def _rows(e: Evidence, study: Study) -> list[Row]:
+    """The shapes at which a study timed a version of ours and a library."""
+    called: dict[Problem, list[Problem]] = {}
+    for family in dict.fromkeys(version.family for version in PEERS):
+        for problem in study.problems(family):
+            called.setdefault(alike(problem)[-1], []).append(problem)
+    rows = []
+    for problem, names in called.items():
+        others: dict[str, tuple[Estimate, bool]] = {}
+        for each in names:
+            for peer in study.versions(each.family, peers=True):
+                us, before = e.time(peer, study.name, WARM, problem=each)[each], others.get(column(peer))
+                if us and not (before and before[0].value < us.value):  # of two ways to call one, the faster
+                    others[column(peer)] = us, right(e, study.name, each, peer)
+        if others and (ours := _ours(e, study, names)):
+            rows.append(Row(problem, *ours, others))
+    return rows
+
+
+def _part(row: Row) -> tuple[str, str, str]:
+    what = "no embedding" if row.problem.family == "attention" else family_title(row.problem.family)
+    return what, row.problem.dtype, row.ours
+
+
+def matrix(e: Evidence, study: Study) -> tuple[str, Table] | None:
+    """How often ours is faster, and a row a shape of a study: our time and those of all libraries."""
+    if not (found := sorted(_rows(e, study), key=_part)):
+        return None
+    columns = list(dict.fromkeys(name for row in found for name in row.others))
+    rows: list[tuple[str, ...]] = []
+    parts: dict[tuple[str, str, str], list[Row]] = {}
+    for row in found:
+        parts.setdefault(_part(row), []).append(row)
+    for (what, dtype, ours), several in parts.items():
+        rows.append((f"{what}, {dtype}: {link(ours)}",))
+        rows += [(_shape(row.problem), number(row.us.value, digits=1), *_cells(row, columns)) for row in several]
+    counts: dict[str, list[Row]] = {}
+    for row in found:
+        counts.setdefault(_part(row)[0], []).append(row)
+    first, what = ("ours", "Our kernel") if any(VERSIONS[row.ours].beyond for row in found) else (
+        "of the documents", "The fastest kernel of the documents with a right result"
+    )  # fmt: skip
+    told = "; ".join(f"{part}: {_outcome(several)}" for part, several in counts.items())
+    told = f"{what} beside the fastest library of a row. {told}."
+    header = ("shape", f"{first}, µs", *map(_breakable, columns))
+    return told, Table(header, rows, header[1:])
+
+
+def _shape(problem: Problem) -> str:
+    return label(problem) + f", {problem.table} table" * (problem.table != "computed")
+
+
+def _cells(row: Row, columns: Iterable[str]) -> list[str]:
+    """The times of libraries: bold the fastest with a right result, marked those whose result is wrong."""
+    cells = []
+    for name in columns:
+        us, fine = row.others.get(name, (None, True))
+        text = number(us.value, digits=1) if us else NOTHING
+        cells.append(f"<b>{text}</b>" if name == row.best else text if fine else lines(text, mark("wrong")))
+    return cells
+
+
+def _outcome(rows: Iterable[Row]) -> str:
+    """How often the first column is faster than the fastest library of a row, level or slower, and by how much."""
+    ratios = [row.others[row.best][0] / row.us for row in rows if row.best]
+    sides = [each.side for each in ratios if each]
+    won, level, lost = (sides.count(side) for side in (1, 0, -1))
+    counts = f"faster at {won} of {len(sides)} shapes, level at {level}, slower at {lost}"
+    return f"{counts} ({span((each.value for each in ratios if each), '×', 2)} as fast)"
+
+
+def matrices(e: Evidence) -> list[tuple[str, str, Table]]:
+    """Title, outcome and table of each study that has libraries, first those of today's calls."""
+    found = []
+    for study in sorted(complete(e), key=lambda study: study.name not in FIRST):
+        if made := matrix(e, study):
+            found.append((f"{STUDIES[study.name].about} (study {study.name})", *made))
+    return found
