@@ -51,12 +51,13 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from ..flash.decode.plan import MOST_QUERIES
 from ..version import Problem, Unsupported
 from . import warm
-from .arguments import NO_TENSORS, Settled, Tensors, ask, flag, integer, real, require_out
+from .arguments import NO_TENSORS, Settled, Tensors, ask, flag, integer, real, require_no_rotation, require_out
 from .fallback import attend
 from .launcher import DTYPES
 from .library import attention as _op
@@ -95,10 +96,14 @@ def rope_attention(
         cos=cos.flatten(0, 1), sin=sin.flatten(0, 1), positions=torch.arange(batch * n).view(batch, n)
     positions: int32 or int64, [n] or [batch, n]: that of what stands at each place, for all places of queries and keys;
         by default the place. One outside of the tables, or without them of 0 .. 2^20 - 1, makes its scores NaN.
-    lengths: int32[batch], of the keys of each sequence, in place of q_offset. With padding on the left move keys and
-        values of sequence b to the front, k[b].roll(lengths[b].item(), -2); queries stay where they are.
+    lengths: int32[batch], of the keys of each sequence, in place of q_offset. Queries stand at the last places of their
+        sequence, so one in front of its first key gives 0, without a causal mask too. With padding on the left move
+        keys and values of sequence b to the front, k[b].roll(lengths[b].item(), -2); queries stay where they are.
     interleaved: whether pairs are dims (2j, 2j + 1), or (j, j + rotary_dim / 2) as LLaMA stores them
-    out: where to write, like q; not while gradients are recorded
+    out: where to write, like q; not while gradients of it, q, k or v are recorded
+
+    A row whose scores are all below -6e29 gives 0, as if masked, by all kernels but V8's; with the default scale no
+    finite float16 reaches that.
 
     Raises: TypeError, ValueError, Unsupported.
     """
@@ -121,7 +126,7 @@ def attention(
     out: torch.Tensor | None = None,
     fallback: bool = True,
 ) -> torch.Tensor:
-    """softmax(scale * q k^T) v; `lengths` as in `rope_attention`. Raises: TypeError, ValueError, Unsupported."""
+    """softmax(scale * q k^T) v; arguments as in `rope_attention`. Raises: TypeError, ValueError, Unsupported."""
     tensors = NO_TENSORS if lengths is None else _with_lengths(NO_TENSORS, lengths, q_offset)
     compiles = is_compiling()
     settled, offset = ask("attention", q, k, v, tensors, 0, 1.0, True, causal, q_offset, scale, compiles)
@@ -173,7 +178,7 @@ def warm_up(
     tables: bool = False,
     positions: bool = False,
     lengths: bool = False,
-    device: torch.device | str | int = "cuda",
+    device: torch.device | str | int | None = None,
     target: str | None = None,
 ) -> int:
     """Compile, in processes side by side, and load the kernels of a model's calls, so that none of these waits.
@@ -185,11 +190,13 @@ def warm_up(
     seq_q: the numbers of queries a head. Up to 8 have any number of keys in any batch: one kernel for 1, 2, 4, .. rows
         (queries times heads / kv_heads) up to 16, in half precision 64, and one that they share. More are a prompt:
         `range(9, 8193)` warms prompts up to 8192 queries.
-    seq_k, batch: the numbers of keys and the batches of prompts; by default as many keys as queries, and 1. In half
-        precision prompts of all lengths have at most 4 kernels, 9 with other numbers of keys; in float32 about 12.
+    seq_k, batch: the numbers of keys, for each number of queries, and the batches of prompts; by default as many keys
+        as queries, and 1. In half precision prompts of all lengths have at most 4 kernels, 9 with other numbers of
+        keys; in float32 about 12.
     op: `rope_attention`, `attention` or `alibi_attention`
     rotary_dim, base, interleaved, causal: as in the calls
     tables, positions, lengths: whether the calls have `cos` and `sin`, `positions`, `lengths`
+    device: by default "cuda"
     target: such as "sm_90", in place of a device: compile only, into the folder of kernels. It needs no GPU.
 
     Raises: TypeError or ValueError as a call, Unsupported for one that no kernel takes.
@@ -199,6 +206,10 @@ def warm_up(
     family, base = FAMILIES[op], real("base", base)
     if not 1 <= base < math.inf:
         raise ValueError(f"base is {base}; it must be 1 or more, and finite")
+    if target is not None and device is not None:
+        raise ValueError(f"device is {device} and target is {target}; give one of both")
+    if family != "rope":
+        require_no_rotation(op.__name__, rotary_dim=rotary_dim, tables=tables, positions=positions)
     heads, kv_heads, hdim = integer("heads", heads), integer("kv_heads", kv_heads), integer("hdim", hdim)
     seq_q, seq_k, batch = _sizes("seq_q", seq_q), _sizes("seq_k", seq_k), _sizes("batch", batch)
     rotary_dim = 0 if family != "rope" else hdim if rotary_dim is None else integer("rotary_dim", rotary_dim)
@@ -210,9 +221,10 @@ def warm_up(
         for queries in seq_q
         for keys in (seq_k if queries > MOST_QUERIES and seq_k else (queries,))
         for each in batch
-        if keys >= queries
     )
-    return warm.compile_classes(calls, target)[1] if target else warm.load_classes(calls, base, device)
+    if target is not None:
+        return warm.compile_classes(calls, target)[1]
+    return warm.load_classes(calls, base, "cuda" if device is None else device)
 
 
 FAMILIES = {rope_attention: "rope", attention: "attention", alibi_attention: "alibi"}
@@ -253,7 +265,10 @@ def _attend(
     elif compiles or _watched(q, k, v, tensors, out) or differentiated:
         result = _op(q, k, v, *tensors, *settled.at(q_offset), fallback)
     elif out is None or _apart(out, q, k, v, tensors):
-        return compute(q, k, v, tensors, settled, q_offset, fallback, out)
+        result = compute(q, k, v, tensors, settled, q_offset, fallback, out)
+        if out is not None:
+            increment_version(out)  # autograd sees no launch
+        return result
     else:
         result = compute(q, k, v, tensors, settled, q_offset, fallback)
     return result if out is None else out.copy_(result)

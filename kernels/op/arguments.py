@@ -341,10 +341,22 @@ def real(name: str, value: Any) -> float:
         return math.inf
 
 
+def require_no_rotation(op: str, **given: Any) -> None:
+    """Raise ValueError for what only calls of RoPE have; None, 0 and False stand for what is not given."""
+    for name, value in given.items():
+        if value:
+            raise ValueError(f"{name} is given; {op} rotates nothing: it is for RoPE alone")
+
+
 def require_out(out: Any, q: Any, differentiated: bool) -> None:
-    """Raises: TypeError or ValueError for an `out` unlike q, RuntimeError where a gradient would flow through it."""
+    """Raises: TypeError or ValueError for an `out` unlike q, RuntimeError where a gradient would flow through it.
+
+    differentiated: whether gradients are recorded, and q, k or v requires one
+    """
     _require_tensor("out", out, (q.dtype,), q.device)
     if out.shape != q.shape:
         raise ValueError(f"out has shape {tuple(out.shape)}; it must have that of q, {tuple(q.shape)}")
     if differentiated:
         raise RuntimeError("out is given and an argument requires grad; there is no gradient through out")
+    if out.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("out requires grad; no gradient flows through it: pass out.detach()")

@@ -1,6 +1,7 @@
 """Launches on a user's own tensors: on their device, on torch's current stream, where they lie."""
 
 import functools
+import math
 import sys
 import warnings
 from typing import Any
@@ -26,6 +27,7 @@ ANY_KEYS = 0  # of the launches that a signature has: takes any; others are by t
 ROW_BYTES = 16  # that a row starts on
 ALIGNED = (ROW_BYTES,) * 16  # strides of four tensors that kernels take where they lie
 MOST_ROWS = 2**31 - 1  # of tables, which kernels count in an int32
+MOST_SCALE = torch.finfo(torch.float32).max / math.log2(math.e)  # kernels get log2(e) times it
 KEYS = 64  # of a tile
 
 _copied: set[str] = kept(set())
@@ -69,7 +71,8 @@ def launch_on_card(
         ready = prepare(q, k, tensors, settled, device, share, taken)
     if isinstance(ready, Unsupported):
         raise type(ready)(*ready.args)  # a new one, without the tracebacks of those before
-    if seq_k + seq_q + q_offset > MOST_POSITIONS and rotary_dim and tensors is NO_TENSORS:
+    places_are_positions = rotary_dim and tensors.cos is tensors.positions is None
+    if seq_k + seq_q + q_offset > MOST_POSITIONS and places_are_positions:
         last = max(seq_k, q_offset + seq_q) - 1
         template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
         require(last < MOST_POSITIONS, "q_offset", last, MOST_POSITIONS, template)
@@ -161,6 +164,8 @@ def _request(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settle
     require(q.dtype in DTYPES, "dtype", str(q.dtype), "torch.float32", template)
     template = "k and v have {needed:,} keys; the kernels take {allowed:,}"
     require(planned_keys(k.shape[2]) <= MOST_PLACES, "seq_k", k.shape[2], MOST_PLACES, template)
+    template = "scale is {needed}; the kernels take up to {allowed:.3g}"
+    require(abs(settled.scale) <= MOST_SCALE, "scale", settled.scale, MOST_SCALE, template)
     (batch, heads, seq_q, hdim), seq_k = q.shape, planned_keys(k.shape[2])
     problem = Problem(
         settled.family, batch, heads, k.shape[1], seq_q, seq_k, hdim, settled.rotary_dim, DTYPES[q.dtype],
@@ -249,10 +254,15 @@ def _positions(positions: torch.Tensor) -> torch.Tensor:
 def _say_copy(name: str, why: str) -> None:
     if name not in _copied:
         _copied.add(name)
-        level, frame = 1, sys._getframe()
-        while frame.f_back and frame.f_globals["__name__"].startswith(f"{PACKAGE}."):
-            level, frame = level + 1, frame.f_back
-        warnings.warn(f"{PACKAGE} copies {name} on each call: {why}", stacklevel=level)  # the line that calls the op
+        warn_caller(f"{PACKAGE} copies {name} on each call: {why}")
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the line that calls the op: the innermost that is neither of this package nor of torch."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in (PACKAGE, "torch"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 def _rates(rotary_dim: int, base: float, device: torch.device, turns: tuple[int, int] | None) -> torch.Tensor:

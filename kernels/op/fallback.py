@@ -6,6 +6,7 @@ memory that the kernels do not take. `Asked` and `Tensors` are those of `argumen
 
 import contextlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -105,7 +106,15 @@ class _Recomputed:
         if unseen is not None:
             scores = scores.masked_fill(unseen, -math.inf)
         nothing = (scores == -math.inf).all(-1, keepdim=True)  # weighs anything in the row: it is 0, as PyTorch's is
+        self.interleaved = asked.interleaved
         self.weights = scores.softmax(-1).masked_fill(nothing, 0.0).view(batch, kv_heads, -1, seq_k)
+
+    def turned_back(self, grad: torch.Tensor, of: int) -> torch.Tensor:
+        """The gradient of q (of: 0) or k (1) from that of its rotation."""
+        if self.turns is None:
+            return grad
+        cos, sin = self.turns[of]
+        return rotate(grad, cos, -sin, self.interleaved)
 
 
 def attend(
@@ -126,18 +135,30 @@ def attend(
 
 
 def gradients(
-    grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of q, k and v from that of the output; the weights are recomputed. Differentiable again."""
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    tensors: Tensors,
+    asked: Asked,
+    needed: Sequence[bool] = (True, True, True),
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """The gradients of q, k and v from that of the output, None where one is not needed. Differentiable again.
+
+    The weights are recomputed.
+    """
+    needs_q, needs_k, needs_v = needed
+    grad_q = grad_k = grad_v = None
     with _without_autocast(q):
         made = _Recomputed(q, k, v, tensors, asked)
         weights, grad = made.weights, grad.reshape(made.shape).to(made.q.dtype)
-        grad_v = weights.transpose(-1, -2) @ grad
-        grad_weights = grad @ made.v.transpose(-1, -2)
-        grad_scores = weights * (grad_weights - (grad_weights * weights).sum(-1, keepdim=True)) * asked.scale
-        grad_q, grad_k = (grad_scores @ made.k).view(q.shape), grad_scores.transpose(-1, -2) @ made.q
-        if made.turns is not None:
-            (cos_q, sin_q), (cos_k, sin_k) = made.turns
-            grad_q = rotate(grad_q, cos_q, -sin_q, asked.interleaved)
-            grad_k = rotate(grad_k, cos_k, -sin_k, asked.interleaved)
-        return grad_q.to(q.dtype), grad_k.to(q.dtype), grad_v.to(q.dtype)
+        if needs_v:
+            grad_v = (weights.transpose(-1, -2) @ grad).to(q.dtype)
+        if needs_q or needs_k:
+            grad_weights = grad @ made.v.transpose(-1, -2)
+            grad_scores = weights * (grad_weights - (grad_weights * weights).sum(-1, keepdim=True)) * asked.scale
+        if needs_q:
+            grad_q = made.turned_back((grad_scores @ made.k).view(q.shape), 0).to(q.dtype)
+        if needs_k:
+            grad_k = made.turned_back(grad_scores.transpose(-1, -2) @ made.q, 1).to(q.dtype)
+        return grad_q, grad_k, grad_v

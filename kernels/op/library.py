@@ -5,7 +5,6 @@ It computes by the kernel where this takes the call, else in PyTorch; its backwa
 
 import math
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..runtime import gpu, kept
 from ..runtime.streams import NO_SUCH_CLUSTER, green_share
 from ..version import Unsupported
 from .arguments import NO_TENSORS, Asked, Settled, Tensors, ask, require_strided
-from .dispatch import launch_on_card
+from .dispatch import launch_on_card, warn_caller
 from .fallback import attend, gradients
 
 NAMESPACE = __name__.split(".")[0]
@@ -49,7 +48,10 @@ def compute(
         return launch_on_card(q, k, v, out, tensors, settled, q_offset, share)
     except (Unsupported, RuntimeError) as refusal:
         if share is None and getattr(refusal, "code", "") == NO_SUCH_CLUSTER:  # a green context is current
-            return compute(q, k, v, tensors, settled, q_offset, fallback, out, green_share(gpu.DRIVER.card_of(q)))
+            device = gpu.DRIVER.card_of(q)
+            with gpu.DRIVER.on(device):
+                share = green_share(device)
+            return compute(q, k, v, tensors, settled, q_offset, fallback, out, share)
         for name, x in (("q", q), ("k", k), ("v", v)):
             require_strided(name, x)
         if not isinstance(refusal, Unsupported):
@@ -66,7 +68,7 @@ def fall_back(refusal: Unsupported, allowed: bool) -> None:
         raise refusal
     if refusal.kind not in _warned:
         _warned.add(refusal.kind)
-        warnings.warn(f"{NAMESPACE} computes this attention in PyTorch: {refusal}", stacklevel=5)
+        warn_caller(f"{NAMESPACE} computes this attention in PyTorch: {refusal}")
 
 
 def _compute(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> torch.Tensor:
@@ -97,7 +99,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 
 def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     q, k, v, *tensors = ctx.saved_tensors
-    made = gradients(grad, q, k, v, Tensors(*tensors), ctx.asked)
+    made = gradients(grad, q, k, v, Tensors(*tensors), ctx.asked, ctx.needs_input_grad[:3])
     return (*made, *(None,) * (TENSORS - 3 + len(Asked._fields) + 1))
 
 

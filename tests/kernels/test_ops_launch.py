@@ -61,6 +61,23 @@ def test_out_that_overlaps_its_inputs_is_written_through_a_copy(card: ClusterCar
     assert card.launched[-1]["out_batch"] == 4 * 3 * 8
 
 
+def test_out_is_seen_by_autograd_as_written(card: ClusterCard) -> None:
+    """Backward would otherwise read what a kernel wrote over the values that it saved."""
+    q, k, weight = normal(1, 2, 3, 8), normal(1, 2, 5, 8), torch.ones(1, 2, 3, 8, requires_grad=True)
+    out = torch.zeros_like(q)
+    loss = (out * weight).sum()
+    attention(q, k, k, out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    with pytest.raises(RuntimeError, match="out requires grad; no gradient flows through it"):
+        attention(q, k, k, out=weight)
+    with torch.no_grad():
+        attention(q, k, k, out=weight)
+    with torch.inference_mode():
+        attention(q, k, k, out=torch.empty_like(q))
+    assert len(card.launched) == 3
+
+
 def test_forward_derivative_is_pytorchs_and_not_lost(card: ClusterCard) -> None:
     q = normal(1, 2, 3, 8)
     with pytest.warns(UserWarning, match="inside a transform of torch"), forward_ad.dual_level():
