@@ -1,47 +1,18 @@
 """Attention with positions on a user's own tensors: RoPE, ALiBi or none, by a fused kernel where one takes it.
 
-All take q `[batch, heads, seq_q, hdim]` and k, v `[batch, kv_heads, seq_k, hdim]`, where `heads` is a multiple of
-`kv_heads`, and return what is like q. They are float32, float16 or bfloat16, on one CUDA device, of any strides: a
-tensor whose last dim is not contiguous, whose rows do not start on 16 bytes, or that is a lazily negated view, is
-copied first, which a warning says once.
+q is `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`, of any strides; heads is a multiple of
+kv_heads, and the result is like q. Query i stands at place `q_offset + i`, by default `seq_k - seq_q + i`, and key j at
+place j: a decode step hands in one query and all keys so far. The causal mask and ALiBi go by places. Scores are
+multiplied by `scale`, 1 / sqrt(hdim) by default. Gradients are PyTorch's, with all scores in memory, as `fallback` is.
 
-Up to 8 queries a head are decode: keys are split over the blocks of the card, and a key is read, and rotated, once for
-all heads of q that share it. In float32 more are split like it, on tensor cores, where keys are 512 and 8 a query at
-least and tiles of queries few (an hdim that is a multiple of 32 up to 320). Others are a prompt. In float32 it is V8's,
-or, with 256 or more queries and keys (1,024 beyond 128 dims) on compute capability 9.0, that of kernels that multiply
-two float16 parts of each number; where values of a head are too far apart for parts, or NaN or infinite, these multiply
-TF32 parts and are slower than V8. In half precision prompts are those of kernels on tensor cores, by
-mma.sync while blocks are few and by wgmma beyond (compute capability 9.0), behind a launch that rotates the keys.
-Half precision is summed in float32; in prompts, and where four heads or more share a key, keys are rounded again behind
-their rotation, and so are weights.
+    dtype                queries a head    computed by
+    float16, bfloat16    1 to 8            decode: keys are split over the card, and each is rotated once
+                         9 or more         prompts: tensor cores, behind a launch that rotates the keys
+    float32              1 to 8            decode
+                         9 or more         V8; chunks where keys are many; parts in float16 from 256 on, on Hopper
+    what none takes      any               PyTorch, to the same result; a warning for each reason says so once
 
-Query i stands at place `q_offset + i`, by default `seq_k - seq_q + i`, and key j at place j: a decode step hands in one
-query and all keys so far. With `lengths`, int32[batch], sequence b has the first lengths[b] of the keys, which may lie
-in a longer cache, and its queries stand at its last places; a query in front of the first key gives 0, as all do where
-there are no keys. The causal mask and ALiBi go by places. Scores are multiplied by `scale`, 1 / sqrt(hdim).
-
-What the kernels do not take (the CPU, another GPU, float64, an hdim that is no multiple of 4, or in half precision of
-8, in prompts of 16 up to 256, positions from 2^20 on) PyTorch computes, to the same result, and one warning for each
-reason says so; `fallback=False` makes it an error, `Unsupported`. That path holds the scores in memory,
-`[batch, heads, seq_q, seq_k]`, and so do the gradients, which it computes always. Tensors on the meta device give one.
-
-On a stream of a green context, which has a slice of the card, a call is planned for the SMs and clusters of the slice.
-
-A CUDA graph captures a call once one with the same arguments, on tensors and a slice alike, was made before; its
-replays are right whatever runs between, as long as the caller keeps the tensors of the call. A captured decode step
-grows with `lengths`, whose values it reads. torch.jit.trace is refused, since it would keep the sizes and places of its
-example.
-
-A call gives the same bits each time on one card, or slice of one, in one release: on any stream, in a graph, and beside
-other work. Sums have a fixed order; nothing is added by atomics. The same sequence alone and in a batch may differ in
-the last bits: keys are split over the SMs that the other sequences and heads leave, the sum of a row is joined from the
-parts, and the size of a call decides which kernel takes it. Where PyTorch computes, its own promise holds.
-
-Infinities and NaN are where float32 arithmetic has them. In a kernel a NaN in V at a key that the causal mask hides
-reaches the rows that see that key, or others of its block; PyTorch's weight of 0 makes NaN of all rows. Keys behind
-`lengths` are not read. Numbers below 2^-126 count as 0.
-
-Wrong arguments are a TypeError or ValueError that names what was given and what is allowed.
+The README of this folder tells of limits, NaN, CUDA graphs and equal bits; `python -m kernels which` of one call.
 """
 
 import math
