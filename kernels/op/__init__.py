@@ -28,9 +28,19 @@ from torch.compiler import is_compiling
 from ..flash.decode.plan import MOST_QUERIES
 from ..version import Problem, Unsupported
 from . import warm
-from .arguments import NO_TENSORS, Settled, Tensors, ask, flag, integer, real, require_no_rotation, require_out
+from .arguments import (
+    KERNEL_DTYPES,
+    NO_TENSORS,
+    Settled,
+    Tensors,
+    ask,
+    flag,
+    integer,
+    real,
+    require_no_rotation,
+    require_out,
+)
 from .fallback import attend
-from .launcher import DTYPES
 from .library import attention as _op
 from .library import compute, fall_back
 
@@ -186,7 +196,7 @@ def warm_up(
     rotary_dim = 0 if family != "rope" else hdim if rotary_dim is None else integer("rotary_dim", rotary_dim)
     tables, positions = flag("tables", tables) and rotary_dim > 0, flag("positions", positions) and rotary_dim > 0
     given = flag("interleaved", interleaved), tables, positions, flag("lengths", lengths)
-    of_model = hdim, rotary_dim, DTYPES.get(dtype, str(dtype)), flag("causal", causal)
+    of_model = hdim, rotary_dim, KERNEL_DTYPES.get(dtype, str(dtype)), flag("causal", causal)
     calls = (
         warm.Call(Problem(family, each, heads, kv_heads, queries, keys, *of_model), *given)
         for queries in seq_q

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 
 from ..runtime import kept
+from ..version import DTYPES
 
 HALF = (torch.float16, torch.bfloat16)
-DTYPES = (torch.float32, torch.float64, *HALF)
+KERNEL_DTYPES = {getattr(torch, name): name for name in DTYPES}
+TENSOR_DTYPES = (torch.float32, torch.float64, *HALF)
 POSITION_DTYPES = (torch.int32, torch.int64)
 MOST_SIGNATURES = 4096  # that are remembered
 MOST_PLACES = 2**30  # of queries and keys, so that kernels count them in 32 bits, whatever they add
@@ -228,7 +230,7 @@ def _settle(
 
 def _require_tensors(q: Any, k: Any, v: Any) -> None:
     for name, tensor, heads, seq in (("q", q, "heads", "seq_q"), ("k", k, "kv_heads", "seq_k")):
-        _require_tensor(name, tensor, DTYPES if name == "q" else (q.dtype,), q.device if name == "k" else None)
+        _require_tensor(name, tensor, TENSOR_DTYPES if name == "q" else (q.dtype,), q.device if name == "k" else None)
         shape = tuple(tensor.shape)
         if len(shape) != 4 or min(shape) < 1:
             raise ValueError(f"{name} has shape {shape}; it must be [batch, {heads}, {seq}, hdim], each 1 or more")
