@@ -20,7 +20,7 @@ from kernels.flash.decode.plan import MOST_DIMS, MOST_QUERIES
 from kernels.flash.prompts.float32_plan import LEAST_ROWS
 from kernels.limits import Share
 from kernels.op import warm
-from kernels.op.arguments import Asked
+from kernels.op.arguments import Options
 from kernels.op.arguments import Tensors as Beside
 from kernels.op.fallback import attend
 from kernels.runtime.gpu import PORTABLE_CLUSTER
@@ -243,7 +243,7 @@ def expected(
     """
     problem, (qkv, options) = call.problem, given
     rotation = problem.rotary_dim, call.base, call.interleaved
-    asked = Asked(problem.family, *rotation, problem.causal, problem.q_offset, scale=1.0)
+    asked = Options(problem.family, *rotation, problem.causal, problem.q_offset, scale=1.0)
     part = order / ORDERS if order else 1.0
     q, k, v = (x.resolve_neg().to(dtype) for x in qkv)
     beside = Beside(*(options.get(name) for name in ("cos", "sin", "positions", "slopes", "lengths")))

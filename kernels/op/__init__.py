@@ -31,7 +31,7 @@ from . import warm
 from .arguments import (
     KERNEL_DTYPES,
     NO_TENSORS,
-    Settled,
+    Options,
     Tensors,
     ask,
     flag,
@@ -39,6 +39,7 @@ from .arguments import (
     real,
     require_no_rotation,
     require_out,
+    tensors_of,
 )
 from .fallback import attend
 from .library import attention as _op
@@ -88,11 +89,8 @@ def rope_attention(
 
     Raises: TypeError, ValueError, Unsupported.
     """
-    given = not (cos is sin is positions is lengths is None)
-    tensors = _with_lengths(Tensors(cos, sin, positions), lengths, q_offset) if given else NO_TENSORS
-    compiles = is_compiling()
-    settled, offset = ask("rope", q, k, v, tensors, rotary_dim, base, interleaved, causal, q_offset, scale, compiles)
-    return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
+    options = Options("rope", rotary_dim, base, interleaved, causal, q_offset, scale)
+    return _attend(q, k, v, tensors_of(cos, sin, positions, lengths=lengths), options, out, fallback)
 
 
 def attention(
@@ -108,10 +106,8 @@ def attention(
     fallback: bool = True,
 ) -> torch.Tensor:
     """softmax(scale * q k^T) v; arguments as in `rope_attention`. Raises: TypeError, ValueError, Unsupported."""
-    tensors = NO_TENSORS if lengths is None else _with_lengths(NO_TENSORS, lengths, q_offset)
-    compiles = is_compiling()
-    settled, offset = ask("attention", q, k, v, tensors, 0, 1.0, True, causal, q_offset, scale, compiles)
-    return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
+    options = Options("attention", causal=causal, q_offset=q_offset, scale=scale)
+    return _attend(q, k, v, tensors_of(lengths=lengths), options, out, fallback)
 
 
 def alibi_attention(
@@ -135,11 +131,8 @@ def alibi_attention(
 
     Raises: TypeError, ValueError, Unsupported.
     """
-    given = not (slopes is lengths is None)
-    tensors = _with_lengths(Tensors(slopes=slopes), lengths, q_offset) if given else NO_TENSORS
-    compiles = is_compiling()
-    settled, offset = ask("alibi", q, k, v, tensors, 0, 1.0, True, causal, q_offset, scale, compiles)
-    return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
+    options = Options("alibi", causal=causal, q_offset=q_offset, scale=scale)
+    return _attend(q, k, v, tensors_of(slopes=slopes, lengths=lengths), options, out, fallback)
 
 
 def warm_up(
@@ -216,24 +209,20 @@ def _sizes(name: str, given: Any) -> tuple[int, ...]:
     return tuple(integer(name, each) for each in (given if isinstance(given, Iterable) else (given,)))
 
 
-def _with_lengths(tensors: Tensors, lengths: torch.Tensor | None, q_offset: int | None) -> Tensors:
-    if lengths is not None and q_offset is not None:
-        raise ValueError("lengths and q_offset are given; with lengths the queries of a sequence are its last places")
-    return tensors if lengths is None else tensors._replace(lengths=lengths)
-
-
 def _attend(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     tensors: Tensors,
-    settled: Settled,
-    q_offset: int,
+    options: Options,
     out: torch.Tensor | None,
     fallback: bool,
-    compiles: bool,
 ) -> torch.Tensor:
     """Past the dispatcher, which costs more than a launch, where nobody would see the op."""
+    if tensors.lengths is not None and options.q_offset is not None:
+        raise ValueError("lengths and q_offset are given; with lengths the queries of a sequence are its last places")
+    compiles = is_compiling()
+    settled, q_offset = ask(q, k, v, tensors, options, compiles)
     if fallback is not True and fallback is not False:
         fallback = flag("fallback", fallback)
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)

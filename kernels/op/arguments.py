@@ -24,7 +24,7 @@ MOST_PLACES = 2**30  # of queries and keys, so that kernels count them in 32 bit
 
 
 class Tensors(NamedTuple):
-    """Tensors of a call beside q, k and v. `ask` takes a call that has none of them for that by `NO_TENSORS` itself."""
+    """Tensors of a call beside q, k and v; `tensors_of` makes them."""
 
     cos: Any = None
     sin: Any = None
@@ -36,55 +36,51 @@ class Tensors(NamedTuple):
 NO_TENSORS = Tensors()
 
 
-class Asked(NamedTuple):
-    """The arguments of a call but its tensors, with their defaults. `family` is "attention", "rope" or "alibi"."""
-
-    family: str
-    rotary_dim: int
-    base: float
-    interleaved: bool
-    causal: bool
-    q_offset: int
-    scale: float
+def tensors_of(
+    cos: Any = None, sin: Any = None, positions: Any = None, slopes: Any = None, lengths: Any = None
+) -> Tensors:
+    """NO_TENSORS itself where none is given: calls without any are told by it."""
+    if cos is sin is positions is slopes is lengths is None:
+        return NO_TENSORS
+    return Tensors(cos, sin, positions, slopes, lengths)
 
 
-class Settled(NamedTuple):
-    """The arguments that all calls of a signature share, checked once; seq_k and q_offset may grow.
+class Options(NamedTuple):
+    """The arguments of a call but its tensors. `family` is "attention", "rope" or "alibi".
 
-    `by_place`: whether it matters where queries stand. `launches` is for whoever launches to remember their plans in,
-    as `streams.plans` has them.
+    Of a call as it is made, None stands for a default; `Settled.at` fills all in.
     """
 
     family: str
-    rotary_dim: int
-    base: float
-    interleaved: bool
-    causal: bool
-    scale: float
-    by_place: bool
+    rotary_dim: Any = 0
+    base: Any = 1.0
+    interleaved: bool = True
+    causal: bool = False
+    q_offset: Any = None
+    scale: Any = None
+
+
+class Settled(NamedTuple):
+    """What all calls of a signature share, checked once; seq_k and q_offset may grow.
+
+    `options` are without q_offset. `by_index`: whether it matters where queries stand. `launches` is for whoever
+    launches to remember their plans in, as `streams.plans` has them.
+    """
+
+    options: Options
+    by_index: bool
     seq_q: int
     launches: dict[Any, dict[int, Any]]
 
-    def at(self, q_offset: int) -> Asked:
-        return Asked(*self[:5], q_offset, self.scale)
+    def at(self, q_offset: int) -> Options:
+        return self.options._replace(q_offset=q_offset)
 
 
 _settled: dict[Any, Settled] = kept({})
 
 
 def ask(
-    family: str,
-    q: Any,
-    k: Any,
-    v: Any,
-    tensors: Tensors,
-    rotary_dim: Any = 0,
-    base: Any = 10_000.0,
-    interleaved: bool = True,
-    causal: bool = False,
-    q_offset: Any = None,
-    scale: Any = None,
-    compiles: bool = False,
+    q: Any, k: Any, v: Any, tensors: Tensors, options: Options, compiles: bool = False
 ) -> tuple[Settled, int]:
     """Check the arguments of a call; return what its signature shares, and its q_offset.
 
@@ -94,6 +90,7 @@ def ask(
         TypeError: an argument of a wrong type or dtype.
         ValueError: shapes or devices that do not fit, or a number out of its range; with what was given and is allowed.
     """
+    family, rotary_dim, base, interleaved, causal, q_offset, scale = options
     if rotary_dim is not None and type(rotary_dim) is not int:
         rotary_dim = integer("rotary_dim", rotary_dim)
     if type(base) is not float:
@@ -121,7 +118,7 @@ def ask(
         except (AttributeError, TypeError, ValueError, RuntimeError):  # `_settle` says what is wrong
             signature = None
     if settled is None:
-        settled = _settle(family, q, k, v, tensors, rotary_dim, base, interleaved, causal, scale)
+        settled = _settle(q, k, v, tensors, Options(family, rotary_dim, base, interleaved, causal, None, scale))
         seq_k = k.shape[2]
         if signature:
             if len(_settled) >= MOST_SIGNATURES:
@@ -156,7 +153,7 @@ def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int
         q_offset = max(seq_k - seq_q, 0)  # of the longest; each sequence has its own
     elif not given:
         q_offset = seq_k - seq_q
-        if q_offset < 0 and not settled.by_place:
+        if q_offset < 0 and not settled.by_index:
             return 0
     elif type(q_offset) is not int:
         q_offset = integer("q_offset", q_offset)
@@ -169,7 +166,7 @@ def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int
         _require_rows("positions", "has {rows} positions", tensors.positions.shape[-1], seq_q, seq_k, q_offset)
     elif tensors.cos is not None:
         _require_rows("cos", "has {rows} rows", tensors.cos.shape[0], seq_q, seq_k, q_offset)
-    if settled.family == "alibi" and type(q_offset) is int and q_offset > seq_k:
+    if settled.options.family == "alibi" and type(q_offset) is int and q_offset > seq_k:
         return seq_k  # behind all keys a further step adds the same to all scores of a row, and costs their last bits
     return q_offset
 
@@ -181,18 +178,8 @@ def _require_rows(name: str, has: str, rows: int, seq_q: int, seq_k: int, q_offs
         raise ValueError(f"{name} {has.format(rows=rows)}; it must have {needed} at least: {where}")
 
 
-def _settle(
-    family: str,
-    q: Any,
-    k: Any,
-    v: Any,
-    tensors: Tensors,
-    rotary_dim: Any,
-    base: float,
-    interleaved: bool,
-    causal: bool,
-    scale: float | None,
-) -> Settled:
+def _settle(q: Any, k: Any, v: Any, tensors: Tensors, options: Options) -> Settled:
+    base, scale = options.base, options.scale
     _require_tensors(q, k, v)
     batch, heads, _, hdim = q.shape
     for name, table in zip(("cos", "sin", "slopes"), (tensors.cos, tensors.sin, tensors.slopes), strict=True):
@@ -214,7 +201,7 @@ def _settle(
             raise ValueError(
                 f"lengths has shape {tuple(tensors.lengths.shape)}; it must be [batch], with batch {batch}"
             )
-    rotary_dim = _rotary_dim(rotary_dim, batch, hdim, tensors)
+    rotary_dim = _rotary_dim(options.rotary_dim, batch, hdim, tensors)
     for name, number in (("base", base), ("scale", scale)):
         if number is not None and not -math.inf < number < math.inf:  # as torch.compile takes it
             raise ValueError(f"{name} is {number}; it must be finite")
@@ -224,8 +211,8 @@ def _settle(
     arithmetic = torch.float32 if q.dtype in HALF else q.dtype
     if abs(scale) > torch.finfo(arithmetic).max:
         raise ValueError(f"scale is {scale}; it must be finite in {arithmetic}")
-    by_place = family != "attention" or causal
-    return Settled(family, rotary_dim, base, interleaved, causal, scale, by_place, q.shape[2], {})
+    by_index = options.family != "attention" or options.causal
+    return Settled(options._replace(rotary_dim=rotary_dim, scale=scale), by_index, q.shape[2], {})
 
 
 def _require_tensors(q: Any, k: Any, v: Any) -> None:

@@ -19,7 +19,7 @@ from ..rates import rates_of, rates_of_turning, slopes_of
 from ..runtime import gpu, kept, streams
 from ..version import Problem, Unsupported
 from . import resident
-from .arguments import KERNEL_DTYPES, MOST_PLACES, NO_TENSORS, Settled, Tensors
+from .arguments import KERNEL_DTYPES, MOST_PLACES, NO_TENSORS, Options, Settled, Tensors
 from .fallback import MOST_POSITIONS
 from .launcher import Addresses, Launcher, Strides
 
@@ -62,10 +62,10 @@ def launch_on_card(
             return launch_on_card(q, k, v, out, tensors, settled, q_offset, share)
     launcher = launcher_of(q, k, v, out, tensors, settled, device, share)
     require_positions(tensors, settled, k.size(2), q_offset)
-    if launcher.interleaved and settled.rotary_dim and not settled.interleaved:
-        q, k = _paired("q", q, settled.rotary_dim), _paired("k", k, settled.rotary_dim)
+    if launcher.interleaved and settled.options.rotary_dim and not settled.options.interleaved:
+        q, k = _paired("q", q, settled.options.rotary_dim), _paired("k", k, settled.options.rotary_dim)
     (q, k, v, written), addresses, strides = operands_of(q, k, v, out)
-    rotation, _alive = launcher.kept or rotation_of(q, tensors, settled, launcher.turns)  # until it is launched
+    rotation, _alive = launcher.kept or rotation_of(q, tensors, settled.options, launcher.turns)  # until it is launched
     lengths = tensors.lengths if tensors.lengths is None else tensors.lengths.resolve_neg().contiguous()
     launcher.launch(addresses, strides, k.size(2), q_offset, 0 if lengths is None else lengths.data_ptr(), rotation)
     return out if written is out else out.copy_(written)
@@ -100,7 +100,7 @@ def launcher_of(
 def require_positions(tensors: Tensors, settled: Settled, seq_k: int, q_offset: int) -> None:
     """Raises: Unsupported where kernels would compute an angle of a position from MOST_POSITIONS on."""
     last = max(seq_k, q_offset + settled.seq_q) - 1
-    if last >= MOST_POSITIONS and settled.rotary_dim and tensors.cos is tensors.positions is None:
+    if last >= MOST_POSITIONS and settled.options.rotary_dim and tensors.cos is tensors.positions is None:
         template = "positions go up to {needed:,}; the kernels turn by those below {allowed:,}"
         raise Unsupported("q_offset", last, MOST_POSITIONS, template)
 
@@ -119,21 +119,21 @@ def operands_of(
 
 
 def rotation_of(
-    q: torch.Tensor, tensors: Tensors, settled: Settled, turns: tuple[int, int] | None
+    q: torch.Tensor, tensors: Tensors, options: Options, turns: tuple[int, int] | None
 ) -> tuple[Rotation, tuple[Any, ...]]:
     """The arguments of a launch from `rotary_dim` on, and the tensors that their addresses are of.
 
     `turns` are as of `Call`.
     """
-    cos, sin, positions, slopes, _ = tensors if settled.rotary_dim or settled.family == "alibi" else NO_TENSORS
+    cos, sin, positions, slopes, _ = tensors if options.rotary_dim or options.family == "alibi" else NO_TENSORS
     rates = None
     if cos is not None:
         cos, sin = _tables(_resolved("cos", cos).float(), _resolved("sin", sin).float())
-    elif settled.rotary_dim:
-        rates = _rates(settled.rotary_dim, settled.base, q.device, turns)
+    elif options.rotary_dim:
+        rates = _rates(options.rotary_dim, options.base, q.device, turns)
     if positions is not None:
         positions = _positions(positions)
-    if settled.family == "alibi":
+    if options.family == "alibi":
         batch, heads = q.shape[:2]
         if slopes is None:
             slopes = _default_slopes(heads, batch, q.device)
@@ -144,7 +144,7 @@ def rotation_of(
     rows, pitch = (0, 0) if cos is None else (min(cos.shape[0], MOST_ROWS), cos.stride(0))
     between = 0 if positions is None or positions.dim() == 1 else positions.stride(0)
     tables = at_rates, at_cos, at_sin, pitch, rows
-    return Rotation(settled.rotary_dim, *tables, at_positions, between, at_slopes), made
+    return Rotation(options.rotary_dim, *tables, at_positions, between, at_slopes), made
 
 
 @functools.lru_cache(maxsize=4096)
@@ -177,10 +177,10 @@ def prepare(
     seq_k, share = k.shape[2], share or streams.share_of(device)
     keys = planned_keys(seq_k)
     try:
-        call = chosen(_request(q, k, tensors, settled, share))
+        call = chosen(_request(q, k, tensors, settled.options, share))
         launcher = Launcher(call, q.device, device)
         launcher.plan(seq_k, strides)
-        launcher.kept = _kept_rotation(q, tensors, settled, launcher.turns)
+        launcher.kept = _kept_rotation(q, tensors, settled.options, launcher.turns)
         keys = ANY_KEYS if call.any_keys else keys
     except Unsupported as refusal:
         launcher = Unsupported(*refusal.args)  # without its traceback, which holds the tensors
@@ -188,27 +188,27 @@ def prepare(
     return launcher
 
 
-def _request(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, settled: Settled, share: Share) -> Request:
+def _request(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, options: Options, share: Share) -> Request:
     template = "the tensors are {needed}; the kernels take {allowed}"
     require(q.dtype in KERNEL_DTYPES, "dtype", str(q.dtype), "torch.float32", template)
     template = "k and v have {needed:,} keys; the kernels take {allowed:,}"
     require(planned_keys(k.shape[2]) <= MOST_PLACES, "seq_k", k.shape[2], MOST_PLACES, template)
     template = "scale is {needed}; the kernels take up to {allowed:.3g}"
-    require(abs(settled.scale) <= MOST_SCALE, "scale", settled.scale, MOST_SCALE, template)
+    require(abs(options.scale) <= MOST_SCALE, "scale", options.scale, MOST_SCALE, template)
     (batch, heads, seq_q, hdim), seq_k = q.shape, planned_keys(k.shape[2])
     problem = Problem(
-        settled.family, batch, heads, k.shape[1], seq_q, seq_k, hdim, settled.rotary_dim, KERNEL_DTYPES[q.dtype],
-        settled.causal, max(seq_k - seq_q, 0),
+        options.family, batch, heads, k.shape[1], seq_q, seq_k, hdim, options.rotary_dim, KERNEL_DTYPES[q.dtype],
+        options.causal, max(seq_k - seq_q, 0),
     )  # fmt: skip
     given = tensors.cos is not None, tensors.positions is not None, tensors.lengths is not None
-    return request_of(problem, gpu.device_target(), not settled.interleaved, given, settled.scale, share)
+    return request_of(problem, gpu.device_target(), not options.interleaved, given, options.scale, share)
 
 
-def _kept_rotation(q: torch.Tensor, tensors: Tensors, settled: Settled, turns: tuple[int, int] | None) -> Any:
+def _kept_rotation(q: torch.Tensor, tensors: Tensors, options: Options, turns: tuple[int, int] | None) -> Any:
     """`rotation_of` all calls alike, where it is of tables that stay; None where calls have their own."""
     if not (tensors.cos is tensors.positions is tensors.slopes is None):
         return None
-    rotation, made = rotation_of(q, tensors, settled, turns)
+    rotation, made = rotation_of(q, tensors, options, turns)
     return (rotation, made) if all(each is None or resident.stays(each) for each in made) else None
 
 

@@ -17,7 +17,7 @@ from ..runtime import cache, gpu, streams
 from ..runtime import compile as compiler
 from ..version import Kernel, Problem, Unsupported
 from . import dispatch
-from .arguments import Settled, Tensors
+from .arguments import Options, Settled, Tensors
 from .dispatch import PACKAGE, planned_keys
 
 MOST_PROCESSES = 16  # each takes 500 MB, and 2 s to begin
@@ -87,8 +87,8 @@ def load_classes(calls: Iterable[Call], base: float, device: torch.device | str 
             q, k = (one.to(getattr(torch, of.dtype)).expand(shape) for shape in (of.q_shape, of.kv_shape))
             given = {"cos": call.tables, "positions": call.positions, "lengths": call.lengths}
             beside = Tensors(**{name: one for name in given if given[name]})
-            how = of.rotary_dim, base, call.interleaved, of.causal, of.softmax_scale
-            settled = Settled(of.family, *how, by_place=True, seq_q=of.seq_q, launches={})
+            options = Options(of.family, of.rotary_dim, base, call.interleaved, of.causal, None, of.softmax_scale)
+            settled = Settled(options, by_index=True, seq_q=of.seq_q, launches={})
             ready = dispatch.prepare(q, k, beside, settled, index)
             if isinstance(ready, Unsupported):
                 raise ready
