@@ -1,8 +1,8 @@
 """Attention with positions on a user's own tensors: RoPE, ALiBi or none, by a fused kernel where one takes it.
 
 q is `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`, of any strides; heads is a multiple of
-kv_heads, and the result is like q. Query i stands at place `q_offset + i`, by default `seq_k - seq_q + i`, and key j at
-place j: a decode step hands in one query and all keys so far. The causal mask and ALiBi go by places. Scores are
+kv_heads, and the result is like q. Query i has index `q_offset + i`, by default `seq_k - seq_q + i`, and key j index
+j: a decode step hands in one query and all keys so far. The causal mask and ALiBi go by indices. Scores are
 multiplied by `scale`, 1 / sqrt(hdim) by default. Gradients are PyTorch's, with all scores in memory, as `fallback` is.
 
     dtype                queries a head    computed by
@@ -76,11 +76,11 @@ def rope_attention(
     cos, sin: [n, rotary_dim / 2] in float32 or the dtype of q, a row for each position, in place of base. Tables with a
         row for each token, [batch, n, pairs], as of mrope, are rows one behind the other:
         cos=cos.flatten(0, 1), sin=sin.flatten(0, 1), positions=torch.arange(batch * n).view(batch, n)
-    positions: int32 or int64, [n] or [batch, n]: that of what stands at each place, for all places of queries and keys;
-        by default the place. One outside of the tables, or without them of 0 .. 2^20 - 1, makes its scores NaN.
-    lengths: int32[batch], of the keys of each sequence, in place of q_offset. Queries stand at the last places of their
-        sequence, so one in front of its first key gives 0, without a causal mask too. With padding on the left move
-        keys and values of sequence b to the front, k[b].roll(lengths[b].item(), -2); queries stay where they are.
+    positions: int32 or int64, [n] or [batch, n]: what each index of queries and keys rotates by, by default the index
+        itself. One outside of the tables, or without them of 0 .. 2^20 - 1, makes its scores NaN.
+    lengths: int32[batch], of the keys of each sequence, in place of q_offset. Queries are the last of their sequence:
+        one in front of its first key gives 0, without a causal mask too. With padding on the left move keys and values
+        of sequence b to the front, k[b].roll(lengths[b].item(), -2); queries stay where they are.
     interleaved: whether pairs are dims (2j, 2j + 1), or (j, j + rotary_dim / 2) as LLaMA stores them
     out: where to write, like q; not while gradients of it, q, k or v are recorded
 
@@ -123,7 +123,7 @@ def alibi_attention(
     out: torch.Tensor | None = None,
     fallback: bool = True,
 ) -> torch.Tensor:
-    """softmax(scale * q k^T - slope * |place of the query - place of the key|) v.
+    """softmax(scale * q k^T - slope * |index of the query - index of the key|) v.
 
     slopes: [heads] or [batch, heads], in float32 or the dtype of q; by default those of the paper,
         2^(-8 (h + 1) / heads) for a power of two
@@ -220,7 +220,7 @@ def _attend(
 ) -> torch.Tensor:
     """Past the dispatcher, which costs more than a launch, where nobody would see the op."""
     if tensors.lengths is not None and options.q_offset is not None:
-        raise ValueError("lengths and q_offset are given; with lengths the queries of a sequence are its last places")
+        raise ValueError("lengths and q_offset are given; with lengths the queries of a sequence are its last ones")
     compiles = is_compiling()
     settled, q_offset = ask(q, k, v, tensors, options, compiles)
     if fallback is not True and fallback is not False:
@@ -248,7 +248,7 @@ def _watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors
     """Whether anything fakes or overrides what is done to the tensors. Raises: RuntimeError under torch.jit.trace."""
     if _C._get_tracing_state():
         raise RuntimeError(
-            "torch.jit.trace keeps the sizes and places of its example, which are wrong for others; "
+            "torch.jit.trace keeps the sizes and indices of its example, which are wrong for others; "
             "torch.export and torch.compile do not"
         )
     plain = type(q) is type(k) is type(v) is torch.Tensor and type(out) in _PLAIN

@@ -1,7 +1,7 @@
 """Arguments of a call of the attention ops: its arguments checked, and its defaults filled in.
 
-q is `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`. Query i stands at place `q_offset + i`,
-key j at place j; what stands at place p has position `positions[p]`, or p.
+q is `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`. Query i has index `q_offset + i`,
+key j index j; what has index p rotates by position `positions[p]`, or p.
 """
 
 import math
@@ -20,7 +20,7 @@ KERNEL_DTYPES = {getattr(torch, name): name for name in DTYPES}
 TENSOR_DTYPES = (torch.float32, torch.float64, *HALF)
 POSITION_DTYPES = (torch.int32, torch.int64)
 MOST_SIGNATURES = 4096  # that are remembered
-MOST_PLACES = 2**30  # of queries and keys, so that kernels count them in 32 bits, whatever they add
+MOST_INDICES = 2**30  # of queries and keys, so that kernels count them in 32 bits, whatever they add
 
 
 class Tensors(NamedTuple):
@@ -127,7 +127,7 @@ def ask(
     seq_q = settled.seq_q
     if q_offset is None and tensors is NO_TENSORS and seq_q <= seq_k:
         return settled, seq_k - seq_q
-    return settled, _place(settled, seq_k, q_offset, tensors)
+    return settled, first_index(settled, seq_k, q_offset, tensors)
 
 
 def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any, lengths: Any) -> tuple[Any, ...]:
@@ -145,8 +145,8 @@ def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any, lengths: Any) -> tup
     )
 
 
-def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int:
-    """The place of the first query, or one that weighs the keys alike. Raises: ValueError or TypeError."""
+def first_index(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int:
+    """The index of the first query, or one that weighs the keys alike. Raises: ValueError or TypeError."""
     seq_q = settled.seq_q
     given = q_offset is not None
     if tensors.lengths is not None:
@@ -160,8 +160,8 @@ def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int
     if q_offset < 0:
         shown = "" if given else f", which is seq_k - seq_q = {seq_k} - {seq_q}"
         raise ValueError(f"q_offset is {q_offset}{shown}; it must be 0 or more")
-    if type(q_offset) is int and type(seq_q) is int and q_offset + seq_q > MOST_PLACES:  # else asked as it is computed
-        raise ValueError(f"q_offset is {q_offset:,}; with {seq_q} queries it must be {MOST_PLACES - seq_q:,} at most")
+    if type(q_offset) is int and type(seq_q) is int and q_offset + seq_q > MOST_INDICES:  # else asked as it is computed
+        raise ValueError(f"q_offset is {q_offset:,}; with {seq_q} queries it must be {MOST_INDICES - seq_q:,} at most")
     if tensors.positions is not None:
         _require_rows("positions", "has {rows} positions", tensors.positions.shape[-1], seq_q, seq_k, q_offset)
     elif tensors.cos is not None:
@@ -174,7 +174,7 @@ def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int
 def _require_rows(name: str, has: str, rows: int, seq_q: int, seq_k: int, q_offset: int) -> None:
     needed = max(seq_k, q_offset + seq_q)
     if rows < needed:
-        where = f"keys stand at places 0 to {seq_k - 1}, queries at {q_offset} to {q_offset + seq_q - 1}"
+        where = f"keys stand at indices 0 to {seq_k - 1}, queries at {q_offset} to {q_offset + seq_q - 1}"
         raise ValueError(f"{name} {has.format(rows=rows)}; it must have {needed} at least: {where}")
 
 

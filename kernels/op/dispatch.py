@@ -19,7 +19,7 @@ from ..rates import rates_of, rates_of_turning, slopes_of
 from ..runtime import gpu, kept, streams
 from ..version import Problem, Unsupported
 from . import resident
-from .arguments import KERNEL_DTYPES, MOST_PLACES, NO_TENSORS, Options, Settled, Tensors
+from .arguments import KERNEL_DTYPES, MOST_INDICES, NO_TENSORS, Options, Settled, Tensors
 from .fallback import MOST_POSITIONS
 from .launcher import Addresses, Launcher, Strides
 
@@ -192,7 +192,7 @@ def _request(q: torch.Tensor, k: torch.Tensor, tensors: Tensors, options: Option
     template = "the tensors are {needed}; the kernels take {allowed}"
     require(q.dtype in KERNEL_DTYPES, "dtype", str(q.dtype), "torch.float32", template)
     template = "k and v have {needed:,} keys; the kernels take {allowed:,}"
-    require(planned_keys(k.shape[2]) <= MOST_PLACES, "seq_k", k.shape[2], MOST_PLACES, template)
+    require(planned_keys(k.shape[2]) <= MOST_INDICES, "seq_k", k.shape[2], MOST_INDICES, template)
     template = "scale is {needed}; the kernels take up to {allowed:.3g}"
     require(abs(options.scale) <= MOST_SCALE, "scale", options.scale, MOST_SCALE, template)
     (batch, heads, seq_q, hdim), seq_k = q.shape, planned_keys(k.shape[2])

@@ -18,7 +18,7 @@ from .arguments import HALF, Options, Tensors
 def turns(
     options: Options, tensors: Tensors, where: torch.Tensor, like: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of what stands at places `where`, `[count]` or `[batch, count]`; `[batch, 1, count, pairs]` of these.
+    """cos and sin of what has the indices `where`, `[count]` or `[batch, count]`; `[batch, 1, count, pairs]` of these.
 
     Computed angles are float64 until their sine is taken: in float32 they drift with the position.
     """

@@ -311,7 +311,7 @@ def test_lazily_negated_view_is_read_with_its_sign(card: ClusterCard, name: str,
 
 
 def test_sizes_beyond_32_bits_do_not_reach_a_launch(card: ClusterCard) -> None:
-    """Strides, rows and positions that 32 bits do not hold; places that a launch would add up past them."""
+    """Strides, rows and positions that 32 bits do not hold; indices that a launch would add up past them."""
     q, angle = normal(1, 1, 2, 8), normal(1, 4)
     for rows, positions in ((2**30, [0, 2**30 - 1]), (2**33, [5, 2**31 - 2])):
         cos, sin = (angle.cos().expand(rows, 4), angle.sin().expand(rows, 4))

@@ -241,7 +241,7 @@ def test_tensors_on_the_meta_device_go_forward_and_back() -> None:
 
 @pytest.mark.parametrize("needs", ["", "qkv"])
 def test_trace_that_would_keep_the_sizes_of_its_example_is_refused(needs: str) -> None:
-    with pytest.raises(RuntimeError, match=r"torch\.jit\.trace keeps the sizes and places of its example"):
+    with pytest.raises(RuntimeError, match=r"torch\.jit\.trace keeps the sizes and indices of its example"):
         torch.jit.trace(CALLS["attention"], tuple(small(needs)), check_trace=False)
 
 
