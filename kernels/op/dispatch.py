@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..constants import require
+from ..constants import MOST_POSITIONS, require
 from ..flash.args import Rotation
 from ..flash.call import Request, request_of
 from ..flash.choose import chosen
@@ -20,7 +20,6 @@ from ..runtime import gpu, kept, streams
 from ..version import Problem, Unsupported
 from . import resident
 from .arguments import KERNEL_DTYPES, MOST_INDICES, NO_TENSORS, Options, Settled, Tensors
-from .fallback import MOST_POSITIONS
 from .launcher import Addresses, Launcher, Strides
 
 PACKAGE = __name__.split(".")[0]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..flash.cluster.embedding import MOST_POSITIONS
+from ..constants import MOST_POSITIONS
 from .arguments import HALF, Options, Tensors
 
 

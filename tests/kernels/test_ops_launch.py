@@ -15,10 +15,10 @@ from torch.autograd import forward_ad
 
 import kernels
 from kernels import Unsupported, alibi_attention, attention, rope_attention
+from kernels.constants import MOST_POSITIONS
 from kernels.flash.cluster import call as planning
 from kernels.op import dispatch, resident
 from kernels.op.dispatch import planned_keys
-from kernels.op.fallback import MOST_POSITIONS
 from kernels.runtime import cache, forget
 from kernels.runtime import compile as compiler
 
