@@ -11,6 +11,7 @@ BLOCK_K = 64
 SHARED_LIMIT = 49_152  # bytes of shared memory that a launch gets without opting in to more
 OPT_IN_SHARED_LIMIT = 232_448  # bytes that a block may opt in to on compute capability 9.0 and 10.0
 FREQUENCY_BASE = 10_000.0
+MOST_POSITIONS = 2**20  # up to here computed angles are as exact as float32 arithmetic with exact tables
 MOST_ELEMENTS = 2**31 - 1  # elements of a tensor that is indexed by an int
 
 # Offsets in shared memory, in float32 elements, that all online-softmax kernels of the log use.

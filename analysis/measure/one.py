@@ -9,13 +9,13 @@ from dataclasses import replace
 import torch
 
 from kernels import VERSIONS, Problem, Version
+from kernels.__main__ import add_sizes, problem_of
 from kernels.checking.check import case_of, emulated
 from kernels.limits import EMULATED_TARGET, Share
 from kernels.runtime.compile import blocks_per_sm, resources
 from kernels.runtime.gpu import device_target, multiprocessors
 
 from ..errors import DataError
-from ..models.advice import add_sizes
 from .on_gpu import CARD, check
 
 KIND = "sharp"
@@ -66,10 +66,8 @@ def main(arguments: list[str]) -> int:
     options = vars(parser.parse_args(arguments))
     version = VERSIONS[options.pop("version")]
     options["dtype"] = "float16" if version.family == "fp16" else options["dtype"]
-    if options["rotary_dim"] is None:
-        options["rotary_dim"] = options["hdim"] if version.family == "rope" else 0
     try:
-        for line in told(version, Problem(version.family, **options)):
+        for line in told(version, problem_of(version.family, options)):
             print(line, flush=True)
     except ValueError as error:  # Unsupported among them
         raise DataError(str(error)) from error

@@ -13,18 +13,18 @@ from torch.nn.functional import pad
 
 from kernels import Problem, Unsupported
 from kernels.checking.reference import ERROR_FACTOR
-from kernels.constants import FREQUENCY_BASE
+from kernels.constants import FREQUENCY_BASE, MOST_POSITIONS
 from kernels.flash.chunks.plan import LEAST_RATIO
 from kernels.flash.cluster.call import VERSIONS as V8
 from kernels.flash.decode.plan import MOST_DIMS, MOST_QUERIES
 from kernels.flash.prompts.float32_plan import LEAST_ROWS
 from kernels.limits import Share
 from kernels.op import warm
-from kernels.op.arguments import Asked
+from kernels.op.arguments import Options
 from kernels.op.arguments import Tensors as Beside
 from kernels.op.fallback import attend
 from kernels.runtime.gpu import PORTABLE_CLUSTER
-from kernels.version import Kernel
+from kernels.version import DTYPES, Kernel
 
 from .on_gpu import Row, row_of
 
@@ -39,14 +39,12 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # a view of the 
     "negated": lambda x: torch._neg_view(-x),
 }
 INPUTS = ("uniform", "sharp", "large")
-DTYPES = ("float32", "float16", "bfloat16")
 HDIMS = (4, 8, 12, 16, 24, 32, 36, 48, 64, 80, 96, 112, 128, 160, 192, 256, 320, 512, 576, 1024, 2048, 4096)
 MODEL_HDIMS = (64, 96, 128)
 SLICED_HDIMS = (*HDIMS, 8192, 12_288)  # the largest in clusters of 16 blocks, where the card takes them
 SLICES = (*range(8, 129, 8), 0)  # SMs
 DECODE_HDIMS = tuple(hdim for hdim in HDIMS if hdim % 8 == 0 and hdim <= MOST_DIMS)
 PROMPT_HDIMS = (64, 64, 80, 96, 128, 128, 192, 256)
-MOST_POSITIONS = 2**20
 # What bounds a problem, so that float64 is quick and fits a small card: elements of scores, of Q and of K, of tables.
 MOST_SCORES, MOST_ELEMENTS, MOST_TERMS, MOST_TABLE = 2**23, 2**24, 2**32, 2**24
 ORDERS = 8  # evaluations of fp32 math: one of them may be right by luck
@@ -243,7 +241,7 @@ def expected(
     """
     problem, (qkv, options) = call.problem, given
     rotation = problem.rotary_dim, call.base, call.interleaved
-    asked = Asked(problem.family, *rotation, problem.causal, problem.q_offset, scale=1.0)
+    asked = Options(problem.family, *rotation, problem.causal, problem.q_offset, scale=1.0)
     part = order / ORDERS if order else 1.0
     q, k, v = (x.resolve_neg().to(dtype) for x in qkv)
     beside = Beside(*(options.get(name) for name in ("cos", "sin", "positions", "slopes", "lengths")))

@@ -33,7 +33,7 @@ from kernels.checking.check import problems
 from kernels.checking.reference import make_inputs
 from kernels.registry import OWN
 from kernels.runtime.compile import compile_ptx, require_target
-from kernels.runtime.gpu import DRIVER, DTYPES, device_target, load_ptx, prepare_launch, require_gpu
+from kernels.runtime.gpu import DRIVER, TORCH_DTYPES, device_target, load_ptx, prepare_launch, require_gpu
 
 from ..errors import REFUSED, MeasureError
 from ..evidence.current import Row, current, identity
@@ -80,11 +80,11 @@ def run_version(name: str, problem: Problem, tool: str, unwritten: str = "") -> 
     memory: dict[str, torch.Tensor] = {}
     for name, buffer in plan.buffers.items():
         padding = 0 if tool == EXACT else buffer.padding
-        memory[name] = torch.empty(buffer.size + padding, dtype=DTYPES[buffer.dtype], device=device)
+        memory[name] = torch.empty(buffer.size + padding, dtype=TORCH_DTYPES[buffer.dtype], device=device)
         memory[name][buffer.size :].view(torch.uint8).fill_(0xFF)  # NaN
         contents = buffer.init() if buffer.init else inputs.get(name)
         if contents is not None and name != unwritten:
-            memory[name][: buffer.size] = torch.as_tensor(contents).to(DTYPES[buffer.dtype]).flatten()
+            memory[name][: buffer.size] = torch.as_tensor(contents).to(TORCH_DTYPES[buffer.dtype]).flatten()
     maps = {name: buffer.tensor_map for name, buffer in plan.buffers.items() if buffer.tensor_map is not None}
     given: dict[str, Any] = {name: buffer.data_ptr() for name, buffer in memory.items()}
     given |= {name: DRIVER.encode_map(of, given[of.buffer]) for name, of in maps.items()}

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 
 from kernels import Problem
+from kernels.__main__ import add_sizes, problem_of
 from kernels.constants import MUST_BE, require
 from kernels.op.warm import Call
 
@@ -104,23 +105,11 @@ def told(arguments: list[str] | None = None) -> str:
     add_sizes(parser, heads=1, hdim=128)
     options = vars(parser.parse_args(arguments))
     gpu = options.pop("gpu")
-    if options["rotary_dim"] is None:
-        options["rotary_dim"] = options["hdim"]
     try:
-        problem = Problem("rope", **options)
+        problem = problem_of("rope", options)
         return f"{label(problem)}, {problem.dtype}\n{advise(problem, gpu)}"
     except ValueError as error:  # Unsupported among them
         raise DataError(str(error)) from error
-
-
-def add_sizes(parser: argparse.ArgumentParser, heads: int, hdim: int) -> None:
-    """Options for the sizes of a problem, by default these of a batch of one and 64 queries."""
-    for name, usual in (("batch", 1), ("heads", heads), ("seq-q", 64), ("hdim", hdim)):
-        parser.add_argument(f"--{name}", type=int, default=usual, help=f"{usual} by default")
-    for name, hint in (("kv-heads", "heads"), ("seq-k", "seq-q"), ("rotary-dim", "hdim"), ("q-offset", "the last")):
-        parser.add_argument(f"--{name}", type=int, help=f"{hint} by default")
-    parser.add_argument("--causal", action="store_true")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
 
 
 def main(arguments: list[str] | None = None) -> int:

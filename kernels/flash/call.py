@@ -146,6 +146,11 @@ class Call:
         return self.launches(NAMES, seq_k)
 
 
+def is_positive(scale: float) -> bool:
+    """Whether a scale is above 0 as kernels get it: times log2(e), in float32, where less than 2^-126 counts as 0."""
+    return scale * math.log2(math.e) >= 2.0**-126
+
+
 def flash_plan(
     choose: Callable[[Request], Call],
     problem: Problem,

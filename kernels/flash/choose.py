@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..version import Unsupported
-from .call import Call, Request
+from .call import NAMES, Call, Request
 from .chunks.plan import chunk_call, pays
 from .cluster.call import cluster_call
 from .decode.plan import MOST_QUERIES, decode_call
@@ -135,6 +135,12 @@ class Rule(NamedTuple):
         p = request.problem
         return p.dtype in self.dtypes and self.least <= p.seq_q and (self.most is None or p.seq_q <= self.most)
 
+    def call(self, request: Request) -> Call:
+        """The call that `choose` makes, of which a GPU takes the grids. Raises: Unsupported."""
+        call = self.choose(request)
+        call.launches(NAMES, request.problem.seq_k)
+        return call
+
     @property
     def queries(self) -> str:
         return f"{self.least} to {self.most}" if self.most else f"{self.least} or more"
@@ -162,7 +168,7 @@ def considered(request: Request) -> Iterator[tuple[Rule, Call | Unsupported]]:
     for rule in TABLE:
         if rule.covers(request):
             try:
-                yield rule, rule.choose(request)
+                yield rule, rule.call(request)
                 return
             except Unsupported as refusal:
                 yield rule, refusal

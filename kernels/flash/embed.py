@@ -15,13 +15,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..constants import MOST_POSITIONS
 from ..device import mark
 from ..device.angle import COS_PI, ROUND, SIN_PI
 from .args import Rotation
 from .schedule import Shape
 from .tiles import FLOAT, I32, I64, VOID, f32, floats, i32, register_op
-
-MOST_POSITIONS = 2**20  # as exact as `device.angle.sincospi`
 
 
 def pairs_of(shape: Shape, chunks: int) -> list[tuple[int, int]]:

@@ -1,47 +1,18 @@
 """Attention with positions on a user's own tensors: RoPE, ALiBi or none, by a fused kernel where one takes it.
 
-All take q `[batch, heads, seq_q, hdim]` and k, v `[batch, kv_heads, seq_k, hdim]`, where `heads` is a multiple of
-`kv_heads`, and return what is like q. They are float32, float16 or bfloat16, on one CUDA device, of any strides: a
-tensor whose last dim is not contiguous, whose rows do not start on 16 bytes, or that is a lazily negated view, is
-copied first, which a warning says once.
+q is `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`, of any strides; heads is a multiple of
+kv_heads, and the result is like q. Query i has index `q_offset + i`, by default `seq_k - seq_q + i`, and key j index
+j: a decode step hands in one query and all keys so far. The causal mask and ALiBi go by indices. Scores are
+multiplied by `scale`, 1 / sqrt(hdim) by default. Gradients are PyTorch's, with all scores in memory, as `fallback` is.
 
-Up to 8 queries a head are decode: keys are split over the blocks of the card, and a key is read, and rotated, once for
-all heads of q that share it. In float32 more are split like it, on tensor cores, where keys are 512 and 8 a query at
-least and tiles of queries few (an hdim that is a multiple of 32 up to 320). Others are a prompt. In float32 it is V8's,
-or, with 256 or more queries and keys (1,024 beyond 128 dims) on compute capability 9.0, that of kernels that multiply
-two float16 parts of each number; where values of a head are too far apart for parts, or NaN or infinite, these multiply
-TF32 parts and are slower than V8. In half precision prompts are those of kernels on tensor cores, by
-mma.sync while blocks are few and by wgmma beyond (compute capability 9.0), behind a launch that rotates the keys.
-Half precision is summed in float32; in prompts, and where four heads or more share a key, keys are rounded again behind
-their rotation, and so are weights.
+    dtype                queries a head    computed by
+    float16, bfloat16    1 to 8            decode: keys are split over the card, and each is rotated once
+                         9 or more         prompts: tensor cores, behind a launch that rotates the keys
+    float32              1 to 8            decode
+                         9 or more         V8; chunks where keys are many; parts in float16 from 256 on, on Hopper
+    what none takes      any               PyTorch, to the same result; a warning for each reason says so once
 
-Query i stands at place `q_offset + i`, by default `seq_k - seq_q + i`, and key j at place j: a decode step hands in one
-query and all keys so far. With `lengths`, int32[batch], sequence b has the first lengths[b] of the keys, which may lie
-in a longer cache, and its queries stand at its last places; a query in front of the first key gives 0, as all do where
-there are no keys. The causal mask and ALiBi go by places. Scores are multiplied by `scale`, 1 / sqrt(hdim).
-
-What the kernels do not take (the CPU, another GPU, float64, an hdim that is no multiple of 4, or in half precision of
-8, in prompts of 16 up to 256, positions from 2^20 on) PyTorch computes, to the same result, and one warning for each
-reason says so; `fallback=False` makes it an error, `Unsupported`. That path holds the scores in memory,
-`[batch, heads, seq_q, seq_k]`, and so do the gradients, which it computes always. Tensors on the meta device give one.
-
-On a stream of a green context, which has a slice of the card, a call is planned for the SMs and clusters of the slice.
-
-A CUDA graph captures a call once one with the same arguments, on tensors and a slice alike, was made before; its
-replays are right whatever runs between, as long as the caller keeps the tensors of the call. A captured decode step
-grows with `lengths`, whose values it reads. torch.jit.trace is refused, since it would keep the sizes and places of its
-example.
-
-A call gives the same bits each time on one card, or slice of one, in one release: on any stream, in a graph, and beside
-other work. Sums have a fixed order; nothing is added by atomics. The same sequence alone and in a batch may differ in
-the last bits: keys are split over the SMs that the other sequences and heads leave, the sum of a row is joined from the
-parts, and the size of a call decides which kernel takes it. Where PyTorch computes, its own promise holds.
-
-Infinities and NaN are where float32 arithmetic has them. In a kernel a NaN in V at a key that the causal mask hides
-reaches the rows that see that key, or others of its block; PyTorch's weight of 0 makes NaN of all rows. Keys behind
-`lengths` are not read. Numbers below 2^-126 count as 0.
-
-Wrong arguments are a TypeError or ValueError that names what was given and what is allowed.
+The README of this folder tells of limits, NaN, CUDA graphs and equal bits; `python -m kernels which` of one call.
 """
 
 import math
@@ -51,14 +22,26 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from ..flash.decode.plan import MOST_QUERIES
 from ..version import Problem, Unsupported
 from . import warm
-from .arguments import NO_TENSORS, Settled, Tensors, ask, flag, integer, real, require_out
+from .arguments import (
+    KERNEL_DTYPES,
+    NO_TENSORS,
+    Options,
+    Tensors,
+    ask,
+    flag,
+    integer,
+    real,
+    require_no_rotation,
+    require_out,
+    tensors_of,
+)
 from .fallback import attend
-from .launcher import DTYPES
 from .library import attention as _op
 from .library import compute, fall_back
 
@@ -93,20 +76,21 @@ def rope_attention(
     cos, sin: [n, rotary_dim / 2] in float32 or the dtype of q, a row for each position, in place of base. Tables with a
         row for each token, [batch, n, pairs], as of mrope, are rows one behind the other:
         cos=cos.flatten(0, 1), sin=sin.flatten(0, 1), positions=torch.arange(batch * n).view(batch, n)
-    positions: int32 or int64, [n] or [batch, n]: that of what stands at each place, for all places of queries and keys;
-        by default the place. One outside of the tables, or without them of 0 .. 2^20 - 1, makes its scores NaN.
-    lengths: int32[batch], of the keys of each sequence, in place of q_offset. With padding on the left move keys and
-        values of sequence b to the front, k[b].roll(lengths[b].item(), -2); queries stay where they are.
+    positions: int32 or int64, [n] or [batch, n]: what each index of queries and keys rotates by, by default the index
+        itself. One outside of the tables, or without them of 0 .. 2^20 - 1, makes its scores NaN.
+    lengths: int32[batch], of the keys of each sequence, in place of q_offset. Queries are the last of their sequence:
+        one in front of its first key gives 0, without a causal mask too. With padding on the left move keys and values
+        of sequence b to the front, k[b].roll(lengths[b].item(), -2); queries stay where they are.
     interleaved: whether pairs are dims (2j, 2j + 1), or (j, j + rotary_dim / 2) as LLaMA stores them
-    out: where to write, like q; not while gradients are recorded
+    out: where to write, like q; not while gradients of it, q, k or v are recorded
+
+    A row whose scores are all below -6e29 gives 0, as if masked, by all kernels but V8's; with the default scale no
+    finite float16 reaches that.
 
     Raises: TypeError, ValueError, Unsupported.
     """
-    given = not (cos is sin is positions is lengths is None)
-    tensors = _with_lengths(Tensors(cos, sin, positions), lengths, q_offset) if given else NO_TENSORS
-    compiles = is_compiling()
-    settled, offset = ask("rope", q, k, v, tensors, rotary_dim, base, interleaved, causal, q_offset, scale, compiles)
-    return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
+    options = Options("rope", rotary_dim, base, interleaved, causal, q_offset, scale)
+    return _attend(q, k, v, tensors_of(cos, sin, positions, lengths=lengths), options, out, fallback)
 
 
 def attention(
@@ -121,11 +105,9 @@ def attention(
     out: torch.Tensor | None = None,
     fallback: bool = True,
 ) -> torch.Tensor:
-    """softmax(scale * q k^T) v; `lengths` as in `rope_attention`. Raises: TypeError, ValueError, Unsupported."""
-    tensors = NO_TENSORS if lengths is None else _with_lengths(NO_TENSORS, lengths, q_offset)
-    compiles = is_compiling()
-    settled, offset = ask("attention", q, k, v, tensors, 0, 1.0, True, causal, q_offset, scale, compiles)
-    return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
+    """softmax(scale * q k^T) v; arguments as in `rope_attention`. Raises: TypeError, ValueError, Unsupported."""
+    options = Options("attention", causal=causal, q_offset=q_offset, scale=scale)
+    return _attend(q, k, v, tensors_of(lengths=lengths), options, out, fallback)
 
 
 def alibi_attention(
@@ -141,7 +123,7 @@ def alibi_attention(
     out: torch.Tensor | None = None,
     fallback: bool = True,
 ) -> torch.Tensor:
-    """softmax(scale * q k^T - slope * |place of the query - place of the key|) v.
+    """softmax(scale * q k^T - slope * |index of the query - index of the key|) v.
 
     slopes: [heads] or [batch, heads], in float32 or the dtype of q; by default those of the paper,
         2^(-8 (h + 1) / heads) for a power of two
@@ -149,11 +131,8 @@ def alibi_attention(
 
     Raises: TypeError, ValueError, Unsupported.
     """
-    given = not (slopes is lengths is None)
-    tensors = _with_lengths(Tensors(slopes=slopes), lengths, q_offset) if given else NO_TENSORS
-    compiles = is_compiling()
-    settled, offset = ask("alibi", q, k, v, tensors, 0, 1.0, True, causal, q_offset, scale, compiles)
-    return _attend(q, k, v, tensors, settled, offset, out, fallback, compiles)
+    options = Options("alibi", causal=causal, q_offset=q_offset, scale=scale)
+    return _attend(q, k, v, tensors_of(slopes=slopes, lengths=lengths), options, out, fallback)
 
 
 def warm_up(
@@ -173,7 +152,7 @@ def warm_up(
     tables: bool = False,
     positions: bool = False,
     lengths: bool = False,
-    device: torch.device | str | int = "cuda",
+    device: torch.device | str | int | None = None,
     target: str | None = None,
 ) -> int:
     """Compile, in processes side by side, and load the kernels of a model's calls, so that none of these waits.
@@ -185,11 +164,13 @@ def warm_up(
     seq_q: the numbers of queries a head. Up to 8 have any number of keys in any batch: one kernel for 1, 2, 4, .. rows
         (queries times heads / kv_heads) up to 16, in half precision 64, and one that they share. More are a prompt:
         `range(9, 8193)` warms prompts up to 8192 queries.
-    seq_k, batch: the numbers of keys and the batches of prompts; by default as many keys as queries, and 1. In half
-        precision prompts of all lengths have at most 4 kernels, 9 with other numbers of keys; in float32 about 12.
+    seq_k, batch: the numbers of keys, for each number of queries, and the batches of prompts; by default as many keys
+        as queries, and 1. In half precision prompts of all lengths have at most 4 kernels, 9 with other numbers of
+        keys; in float32 about 12.
     op: `rope_attention`, `attention` or `alibi_attention`
     rotary_dim, base, interleaved, causal: as in the calls
     tables, positions, lengths: whether the calls have `cos` and `sin`, `positions`, `lengths`
+    device: by default "cuda"
     target: such as "sm_90", in place of a device: compile only, into the folder of kernels. It needs no GPU.
 
     Raises: TypeError or ValueError as a call, Unsupported for one that no kernel takes.
@@ -199,20 +180,25 @@ def warm_up(
     family, base = FAMILIES[op], real("base", base)
     if not 1 <= base < math.inf:
         raise ValueError(f"base is {base}; it must be 1 or more, and finite")
+    if target is not None and device is not None:
+        raise ValueError(f"device is {device} and target is {target}; give one of both")
+    if family != "rope":
+        require_no_rotation(op.__name__, rotary_dim=rotary_dim, tables=tables, positions=positions)
     heads, kv_heads, hdim = integer("heads", heads), integer("kv_heads", kv_heads), integer("hdim", hdim)
     seq_q, seq_k, batch = _sizes("seq_q", seq_q), _sizes("seq_k", seq_k), _sizes("batch", batch)
     rotary_dim = 0 if family != "rope" else hdim if rotary_dim is None else integer("rotary_dim", rotary_dim)
     tables, positions = flag("tables", tables) and rotary_dim > 0, flag("positions", positions) and rotary_dim > 0
     given = flag("interleaved", interleaved), tables, positions, flag("lengths", lengths)
-    of_model = hdim, rotary_dim, DTYPES.get(dtype, str(dtype)), flag("causal", causal)
+    of_model = hdim, rotary_dim, KERNEL_DTYPES.get(dtype, str(dtype)), flag("causal", causal)
     calls = (
         warm.Call(Problem(family, each, heads, kv_heads, queries, keys, *of_model), *given)
         for queries in seq_q
         for keys in (seq_k if queries > MOST_QUERIES and seq_k else (queries,))
         for each in batch
-        if keys >= queries
     )
-    return warm.compile_classes(calls, target)[1] if target else warm.load_classes(calls, base, device)
+    if target is not None:
+        return warm.compile_classes(calls, target)[1]
+    return warm.load_classes(calls, base, "cuda" if device is None else device)
 
 
 FAMILIES = {rope_attention: "rope", attention: "attention", alibi_attention: "alibi"}
@@ -223,24 +209,20 @@ def _sizes(name: str, given: Any) -> tuple[int, ...]:
     return tuple(integer(name, each) for each in (given if isinstance(given, Iterable) else (given,)))
 
 
-def _with_lengths(tensors: Tensors, lengths: torch.Tensor | None, q_offset: int | None) -> Tensors:
-    if lengths is not None and q_offset is not None:
-        raise ValueError("lengths and q_offset are given; with lengths the queries of a sequence are its last places")
-    return tensors if lengths is None else tensors._replace(lengths=lengths)
-
-
 def _attend(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     tensors: Tensors,
-    settled: Settled,
-    q_offset: int,
+    options: Options,
     out: torch.Tensor | None,
     fallback: bool,
-    compiles: bool,
 ) -> torch.Tensor:
     """Past the dispatcher, which costs more than a launch, where nobody would see the op."""
+    if tensors.lengths is not None and options.q_offset is not None:
+        raise ValueError("lengths and q_offset are given; with lengths the queries of a sequence are its last ones")
+    compiles = is_compiling()
+    settled, q_offset = ask(q, k, v, tensors, options, compiles)
     if fallback is not True and fallback is not False:
         fallback = flag("fallback", fallback)
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
@@ -253,7 +235,10 @@ def _attend(
     elif compiles or _watched(q, k, v, tensors, out) or differentiated:
         result = _op(q, k, v, *tensors, *settled.at(q_offset), fallback)
     elif out is None or _apart(out, q, k, v, tensors):
-        return compute(q, k, v, tensors, settled, q_offset, fallback, out)
+        result = compute(q, k, v, tensors, settled, q_offset, fallback, out)
+        if out is not None:
+            increment_version(out)  # autograd sees no launch
+        return result
     else:
         result = compute(q, k, v, tensors, settled, q_offset, fallback)
     return result if out is None else out.copy_(result)
@@ -263,7 +248,7 @@ def _watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors
     """Whether anything fakes or overrides what is done to the tensors. Raises: RuntimeError under torch.jit.trace."""
     if _C._get_tracing_state():
         raise RuntimeError(
-            "torch.jit.trace keeps the sizes and places of its example, which are wrong for others; "
+            "torch.jit.trace keeps the sizes and indices of its example, which are wrong for others; "
             "torch.export and torch.compile do not"
         )
     plain = type(q) is type(k) is type(v) is torch.Tensor and type(out) in _PLAIN

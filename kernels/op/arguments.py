@@ -1,7 +1,7 @@
 """Arguments of a call of the attention ops: its arguments checked, and its defaults filled in.
 
-q is `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`. Query i stands at place `q_offset + i`,
-key j at place j; what stands at place p has position `positions[p]`, or p.
+q is `[batch, heads, seq_q, hdim]`, k and v `[batch, kv_heads, seq_k, hdim]`. Query i has index `q_offset + i`,
+key j index j; what has index p rotates by position `positions[p]`, or p.
 """
 
 import math
@@ -13,16 +13,18 @@ import numpy as np
 import torch
 
 from ..runtime import kept
+from ..version import DTYPES
 
 HALF = (torch.float16, torch.bfloat16)
-DTYPES = (torch.float32, torch.float64, *HALF)
+KERNEL_DTYPES = {getattr(torch, name): name for name in DTYPES}
+TENSOR_DTYPES = (torch.float32, torch.float64, *HALF)
 POSITION_DTYPES = (torch.int32, torch.int64)
 MOST_SIGNATURES = 4096  # that are remembered
-MOST_PLACES = 2**30  # of queries and keys, so that kernels count them in 32 bits, whatever they add
+MOST_INDICES = 2**30  # of queries and keys, so that kernels count them in 32 bits, whatever they add
 
 
 class Tensors(NamedTuple):
-    """Tensors of a call beside q, k and v. `ask` takes a call that has none of them for that by `NO_TENSORS` itself."""
+    """Tensors of a call beside q, k and v; `tensors_of` makes them."""
 
     cos: Any = None
     sin: Any = None
@@ -34,55 +36,51 @@ class Tensors(NamedTuple):
 NO_TENSORS = Tensors()
 
 
-class Asked(NamedTuple):
-    """The arguments of a call but its tensors, with their defaults. `family` is "attention", "rope" or "alibi"."""
-
-    family: str
-    rotary_dim: int
-    base: float
-    interleaved: bool
-    causal: bool
-    q_offset: int
-    scale: float
+def tensors_of(
+    cos: Any = None, sin: Any = None, positions: Any = None, slopes: Any = None, lengths: Any = None
+) -> Tensors:
+    """NO_TENSORS itself where none is given: calls without any are told by it."""
+    if cos is sin is positions is slopes is lengths is None:
+        return NO_TENSORS
+    return Tensors(cos, sin, positions, slopes, lengths)
 
 
-class Settled(NamedTuple):
-    """The arguments that all calls of a signature share, checked once; seq_k and q_offset may grow.
+class Options(NamedTuple):
+    """The arguments of a call but its tensors. `family` is "attention", "rope" or "alibi".
 
-    `by_place`: whether it matters where queries stand. `launches` is for whoever launches to remember their plans in,
-    as `streams.plans` has them.
+    Of a call as it is made, None stands for a default; `Settled.at` fills all in.
     """
 
     family: str
-    rotary_dim: int
-    base: float
-    interleaved: bool
-    causal: bool
-    scale: float
-    by_place: bool
+    rotary_dim: Any = 0
+    base: Any = 1.0
+    interleaved: bool = True
+    causal: bool = False
+    q_offset: Any = None
+    scale: Any = None
+
+
+class Settled(NamedTuple):
+    """What all calls of a signature share, checked once; seq_k and q_offset may grow.
+
+    `options` are without q_offset. `by_index`: whether it matters where queries stand. `launches` is for whoever
+    launches to remember their plans in, as `streams.plans` has them.
+    """
+
+    options: Options
+    by_index: bool
     seq_q: int
     launches: dict[Any, dict[int, Any]]
 
-    def at(self, q_offset: int) -> Asked:
-        return Asked(*self[:5], q_offset, self.scale)
+    def at(self, q_offset: int) -> Options:
+        return self.options._replace(q_offset=q_offset)
 
 
 _settled: dict[Any, Settled] = kept({})
 
 
 def ask(
-    family: str,
-    q: Any,
-    k: Any,
-    v: Any,
-    tensors: Tensors,
-    rotary_dim: Any = 0,
-    base: Any = 10_000.0,
-    interleaved: bool = True,
-    causal: bool = False,
-    q_offset: Any = None,
-    scale: Any = None,
-    compiles: bool = False,
+    q: Any, k: Any, v: Any, tensors: Tensors, options: Options, compiles: bool = False
 ) -> tuple[Settled, int]:
     """Check the arguments of a call; return what its signature shares, and its q_offset.
 
@@ -92,6 +90,7 @@ def ask(
         TypeError: an argument of a wrong type or dtype.
         ValueError: shapes or devices that do not fit, or a number out of its range; with what was given and is allowed.
     """
+    family, rotary_dim, base, interleaved, causal, q_offset, scale = options
     if rotary_dim is not None and type(rotary_dim) is not int:
         rotary_dim = integer("rotary_dim", rotary_dim)
     if type(base) is not float:
@@ -119,7 +118,7 @@ def ask(
         except (AttributeError, TypeError, ValueError, RuntimeError):  # `_settle` says what is wrong
             signature = None
     if settled is None:
-        settled = _settle(family, q, k, v, tensors, rotary_dim, base, interleaved, causal, scale)
+        settled = _settle(q, k, v, tensors, Options(family, rotary_dim, base, interleaved, causal, None, scale))
         seq_k = k.shape[2]
         if signature:
             if len(_settled) >= MOST_SIGNATURES:
@@ -128,7 +127,7 @@ def ask(
     seq_q = settled.seq_q
     if q_offset is None and tensors is NO_TENSORS and seq_q <= seq_k:
         return settled, seq_k - seq_q
-    return settled, _place(settled, seq_k, q_offset, tensors)
+    return settled, first_index(settled, seq_k, q_offset, tensors)
 
 
 def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any, lengths: Any) -> tuple[Any, ...]:
@@ -146,28 +145,28 @@ def _kinds(cos: Any, sin: Any, positions: Any, slopes: Any, lengths: Any) -> tup
     )
 
 
-def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int:
-    """The place of the first query, or one that weighs the keys alike. Raises: ValueError or TypeError."""
+def first_index(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int:
+    """The index of the first query, or one that weighs the keys alike. Raises: ValueError or TypeError."""
     seq_q = settled.seq_q
     given = q_offset is not None
     if tensors.lengths is not None:
         q_offset = max(seq_k - seq_q, 0)  # of the longest; each sequence has its own
     elif not given:
         q_offset = seq_k - seq_q
-        if q_offset < 0 and not settled.by_place:
+        if q_offset < 0 and not settled.by_index:
             return 0
     elif type(q_offset) is not int:
         q_offset = integer("q_offset", q_offset)
     if q_offset < 0:
         shown = "" if given else f", which is seq_k - seq_q = {seq_k} - {seq_q}"
         raise ValueError(f"q_offset is {q_offset}{shown}; it must be 0 or more")
-    if type(q_offset) is int and type(seq_q) is int and q_offset + seq_q > MOST_PLACES:  # else asked as it is computed
-        raise ValueError(f"q_offset is {q_offset:,}; with {seq_q} queries it must be {MOST_PLACES - seq_q:,} at most")
+    if type(q_offset) is int and type(seq_q) is int and q_offset + seq_q > MOST_INDICES:  # else asked as it is computed
+        raise ValueError(f"q_offset is {q_offset:,}; with {seq_q} queries it must be {MOST_INDICES - seq_q:,} at most")
     if tensors.positions is not None:
         _require_rows("positions", "has {rows} positions", tensors.positions.shape[-1], seq_q, seq_k, q_offset)
     elif tensors.cos is not None:
         _require_rows("cos", "has {rows} rows", tensors.cos.shape[0], seq_q, seq_k, q_offset)
-    if settled.family == "alibi" and type(q_offset) is int and q_offset > seq_k:
+    if settled.options.family == "alibi" and type(q_offset) is int and q_offset > seq_k:
         return seq_k  # behind all keys a further step adds the same to all scores of a row, and costs their last bits
     return q_offset
 
@@ -175,22 +174,12 @@ def _place(settled: Settled, seq_k: int, q_offset: Any, tensors: Tensors) -> int
 def _require_rows(name: str, has: str, rows: int, seq_q: int, seq_k: int, q_offset: int) -> None:
     needed = max(seq_k, q_offset + seq_q)
     if rows < needed:
-        where = f"keys stand at places 0 to {seq_k - 1}, queries at {q_offset} to {q_offset + seq_q - 1}"
+        where = f"keys stand at indices 0 to {seq_k - 1}, queries at {q_offset} to {q_offset + seq_q - 1}"
         raise ValueError(f"{name} {has.format(rows=rows)}; it must have {needed} at least: {where}")
 
 
-def _settle(
-    family: str,
-    q: Any,
-    k: Any,
-    v: Any,
-    tensors: Tensors,
-    rotary_dim: Any,
-    base: float,
-    interleaved: bool,
-    causal: bool,
-    scale: float | None,
-) -> Settled:
+def _settle(q: Any, k: Any, v: Any, tensors: Tensors, options: Options) -> Settled:
+    base, scale = options.base, options.scale
     _require_tensors(q, k, v)
     batch, heads, _, hdim = q.shape
     for name, table in zip(("cos", "sin", "slopes"), (tensors.cos, tensors.sin, tensors.slopes), strict=True):
@@ -212,7 +201,7 @@ def _settle(
             raise ValueError(
                 f"lengths has shape {tuple(tensors.lengths.shape)}; it must be [batch], with batch {batch}"
             )
-    rotary_dim = _rotary_dim(rotary_dim, batch, hdim, tensors)
+    rotary_dim = _rotary_dim(options.rotary_dim, batch, hdim, tensors)
     for name, number in (("base", base), ("scale", scale)):
         if number is not None and not -math.inf < number < math.inf:  # as torch.compile takes it
             raise ValueError(f"{name} is {number}; it must be finite")
@@ -222,13 +211,13 @@ def _settle(
     arithmetic = torch.float32 if q.dtype in HALF else q.dtype
     if abs(scale) > torch.finfo(arithmetic).max:
         raise ValueError(f"scale is {scale}; it must be finite in {arithmetic}")
-    by_place = family != "attention" or causal
-    return Settled(family, rotary_dim, base, interleaved, causal, scale, by_place, q.shape[2], {})
+    by_index = options.family != "attention" or options.causal
+    return Settled(options._replace(rotary_dim=rotary_dim, scale=scale), by_index, q.shape[2], {})
 
 
 def _require_tensors(q: Any, k: Any, v: Any) -> None:
     for name, tensor, heads, seq in (("q", q, "heads", "seq_q"), ("k", k, "kv_heads", "seq_k")):
-        _require_tensor(name, tensor, DTYPES if name == "q" else (q.dtype,), q.device if name == "k" else None)
+        _require_tensor(name, tensor, TENSOR_DTYPES if name == "q" else (q.dtype,), q.device if name == "k" else None)
         shape = tuple(tensor.shape)
         if len(shape) != 4 or min(shape) < 1:
             raise ValueError(f"{name} has shape {shape}; it must be [batch, {heads}, {seq}, hdim], each 1 or more")
@@ -341,10 +330,22 @@ def real(name: str, value: Any) -> float:
         return math.inf
 
 
+def require_no_rotation(op: str, **given: Any) -> None:
+    """Raise ValueError for what only calls of RoPE have; None, 0 and False stand for what is not given."""
+    for name, value in given.items():
+        if value:
+            raise ValueError(f"{name} is given; {op} rotates nothing: it is for RoPE alone")
+
+
 def require_out(out: Any, q: Any, differentiated: bool) -> None:
-    """Raises: TypeError or ValueError for an `out` unlike q, RuntimeError where a gradient would flow through it."""
+    """Raises: TypeError or ValueError for an `out` unlike q, RuntimeError where a gradient would flow through it.
+
+    differentiated: whether gradients are recorded, and q, k or v requires one
+    """
     _require_tensor("out", out, (q.dtype,), q.device)
     if out.shape != q.shape:
         raise ValueError(f"out has shape {tuple(out.shape)}; it must have that of q, {tuple(q.shape)}")
     if differentiated:
         raise RuntimeError("out is given and an argument requires grad; there is no gradient through out")
+    if out.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("out requires grad; no gradient flows through it: pass out.detach()")

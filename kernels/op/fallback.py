@@ -1,21 +1,24 @@
 """Attention in PyTorch's own operations: what the ops compute where no kernel does, and their gradients.
 
 Every step is in the dtype of q, or in float32 for half precision. So are the scores, `[batch, heads, seq_q, seq_k]`:
-memory that the kernels do not take. `Asked` and `Tensors` are those of `arguments`.
+memory that the kernels do not take. `Options` and `Tensors` are those of `arguments`.
 """
 
 import contextlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..flash.cluster.embedding import MOST_POSITIONS
-from .arguments import HALF, Asked, Tensors
+from ..constants import MOST_POSITIONS
+from .arguments import HALF, Options, Tensors
 
 
-def turns(asked: Asked, tensors: Tensors, where: torch.Tensor, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of what stands at places `where`, `[count]` or `[batch, count]`; `[batch, 1, count, pairs]` of these.
+def turns(
+    options: Options, tensors: Tensors, where: torch.Tensor, like: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of what has the indices `where`, `[count]` or `[batch, count]`; `[batch, 1, count, pairs]` of these.
 
     Computed angles are float64 until their sine is taken: in float32 they drift with the position.
     """
@@ -25,8 +28,8 @@ def turns(asked: Asked, tensors: Tensors, where: torch.Tensor, like: torch.Tenso
     elif positions is not None:
         where = positions[..., where].long()
     if cos is None:
-        pair = torch.arange(0, asked.rotary_dim, 2, dtype=torch.float64, device=like.device)
-        angle = where[..., None].double() * asked.base ** (-pair / asked.rotary_dim)
+        pair = torch.arange(0, options.rotary_dim, 2, dtype=torch.float64, device=like.device)
+        angle = where[..., None].double() * options.base ** (-pair / options.rotary_dim)
         tables = angle.cos().to(like.dtype), angle.sin().to(like.dtype)
         rows = MOST_POSITIONS
     else:
@@ -73,14 +76,14 @@ class _Recomputed:
         k: torch.Tensor,
         v: torch.Tensor,
         tensors: Tensors,
-        asked: Asked,
+        options: Options,
         between: torch.dtype | None = None,
     ) -> None:
         q, k, v = (x.float() if x.dtype in HALF else x for x in (q, k, v))
         (batch, heads, seq_q, hdim), (_, kv_heads, seq_k, _) = q.shape, k.shape
         query, key = torch.arange(seq_q, device=q.device), torch.arange(seq_k, device=q.device)
         if tensors.lengths is None:
-            query = query + asked.q_offset
+            query = query + options.q_offset
             at, unseen = query[:, None], None
         else:
             length = tensors.lengths.long().clamp(0, seq_k)[:, None]
@@ -90,22 +93,30 @@ class _Recomputed:
             k, v = k.masked_fill(behind, 0.0), v.masked_fill(behind, 0.0)  # nothing may come of what lies there
             unseen = behind.transpose(-1, -2) | (at < 0)
         self.turns = None
-        if asked.rotary_dim:
-            self.turns = turns(asked, tensors, query, q), turns(asked, tensors, key, k)
-            q, k = (rotate(x, *by, asked.interleaved) for x, by in zip((q, k), self.turns, strict=True))
+        if options.rotary_dim:
+            self.turns = turns(options, tensors, query, q), turns(options, tensors, key, k)
+            q, k = (rotate(x, *by, options.interleaved) for x, by in zip((q, k), self.turns, strict=True))
             q, k = (x.to(between or x.dtype).to(x.dtype) for x in (q, k))
         self.shape = (batch, kv_heads, heads // kv_heads * seq_q, hdim)
         self.q, self.k, self.v = q.reshape(self.shape), k, v
-        scores = ((self.q * asked.scale) @ k.transpose(-1, -2)).view(batch, heads, seq_q, seq_k)
-        if asked.family == "alibi":
+        scores = ((self.q * options.scale) @ k.transpose(-1, -2)).view(batch, heads, seq_q, seq_k)
+        if options.family == "alibi":
             slopes = slopes_of(int(heads), q) if tensors.slopes is None else tensors.slopes.to(q.dtype)
             scores = scores - slopes[..., None, None] * (at - key).abs().to(q.dtype)
-        if asked.causal:
+        if options.causal:
             scores = scores.masked_fill(key > at, -math.inf)
         if unseen is not None:
             scores = scores.masked_fill(unseen, -math.inf)
         nothing = (scores == -math.inf).all(-1, keepdim=True)  # weighs anything in the row: it is 0, as PyTorch's is
+        self.interleaved = options.interleaved
         self.weights = scores.softmax(-1).masked_fill(nothing, 0.0).view(batch, kv_heads, -1, seq_k)
+
+    def turned_back(self, grad: torch.Tensor, of: int) -> torch.Tensor:
+        """The gradient of q (of: 0) or k (1) from that of its rotation."""
+        if self.turns is None:
+            return grad
+        cos, sin = self.turns[of]
+        return rotate(grad, cos, -sin, self.interleaved)
 
 
 def attend(
@@ -113,7 +124,7 @@ def attend(
     k: torch.Tensor,
     v: torch.Tensor,
     tensors: Tensors,
-    asked: Asked,
+    options: Options,
     between: torch.dtype | None = None,
 ) -> torch.Tensor:
     """softmax(scale * rotated q rotated k^T + bias) v, like q; for any dtype, on any device.
@@ -121,23 +132,35 @@ def attend(
     Rotated q and k are rounded to the dtype `between`, if one is given.
     """
     with _without_autocast(q):
-        made = _Recomputed(q, k, v, tensors, asked, between)
+        made = _Recomputed(q, k, v, tensors, options, between)
         return (made.weights @ made.v).view(q.shape).to(q.dtype)
 
 
 def gradients(
-    grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Tensors, asked: Asked
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of q, k and v from that of the output; the weights are recomputed. Differentiable again."""
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    tensors: Tensors,
+    options: Options,
+    needed: Sequence[bool] = (True, True, True),
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """The gradients of q, k and v from that of the output, None where one is not needed. Differentiable again.
+
+    The weights are recomputed.
+    """
+    needs_q, needs_k, needs_v = needed
+    grad_q = grad_k = grad_v = None
     with _without_autocast(q):
-        made = _Recomputed(q, k, v, tensors, asked)
+        made = _Recomputed(q, k, v, tensors, options)
         weights, grad = made.weights, grad.reshape(made.shape).to(made.q.dtype)
-        grad_v = weights.transpose(-1, -2) @ grad
-        grad_weights = grad @ made.v.transpose(-1, -2)
-        grad_scores = weights * (grad_weights - (grad_weights * weights).sum(-1, keepdim=True)) * asked.scale
-        grad_q, grad_k = (grad_scores @ made.k).view(q.shape), grad_scores.transpose(-1, -2) @ made.q
-        if made.turns is not None:
-            (cos_q, sin_q), (cos_k, sin_k) = made.turns
-            grad_q = rotate(grad_q, cos_q, -sin_q, asked.interleaved)
-            grad_k = rotate(grad_k, cos_k, -sin_k, asked.interleaved)
-        return grad_q.to(q.dtype), grad_k.to(q.dtype), grad_v.to(q.dtype)
+        if needs_v:
+            grad_v = (weights.transpose(-1, -2) @ grad).to(q.dtype)
+        if needs_q or needs_k:
+            grad_weights = grad @ made.v.transpose(-1, -2)
+            grad_scores = weights * (grad_weights - (grad_weights * weights).sum(-1, keepdim=True)) * options.scale
+        if needs_q:
+            grad_q = made.turned_back((grad_scores @ made.k).view(q.shape), 0).to(q.dtype)
+        if needs_k:
+            grad_k = made.turned_back(grad_scores.transpose(-1, -2) @ made.q, 1).to(q.dtype)
+        return grad_q, grad_k, grad_v

@@ -10,19 +10,20 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..flash.args import Rotation
 from ..flash.call import NAMES, Call
 from ..runtime import gpu
 from ..tensor_map import TensorMap
 from ..version import Launch
-from .prepared import LEFT, MAPS, MOVING, Prepared, build, prepared
+from .prepared import MAPS, REWRITTEN, WORKSPACE, Prepared, build, prepared
 
-DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 MOST_PLANS, MOST_MAPS = 256, 4096  # that are remembered: of a signature, of a plan
 ALIGNED = 256  # bytes, which a tensor map begins on
-VALUES = (*NAMES[:-2], *LEFT, *MAPS)  # which a launch picks its arguments from; NAMES end with the first two of LEFT
-NO_WORKSPACE, NO_MAPS = (0,) * len(LEFT), (b"",) * len(MAPS)
-K, V = slice(4, 7), slice(8, 11)  # of the strides: batch, head and row
+VALUES = (*NAMES[:-2], *WORKSPACE, *MAPS)  # which a launch picks its arguments from; NAMES end as WORKSPACE begins
+NO_WORKSPACE, NO_MAPS = (0,) * len(WORKSPACE), (b"",) * len(MAPS)
 
+Addresses = tuple[int, int, int, int]  # of q, k, v and out
+Strides = Sequence[tuple[int, ...]]  # of q, k, v and out, each of batch, head, row and dim, in elements
 Pick = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
 
@@ -39,8 +40,9 @@ def picker(args: Sequence[Any]) -> Pick:
 class Plan(NamedTuple):
     """The launches of calls alike: of each the kernel, its grid, and what picks its arguments.
 
-    The workspace has `nbytes`, with each of LEFT at its offset, or without it. `maps` are none, or by MAPS the number
-    in MOVING of the address that each is of, or None. `encoded` are maps that were made, by that number and address.
+    The workspace has `nbytes`, with each of WORKSPACE at its offset, or without it. `maps` are none, or by MAPS the
+    number in REWRITTEN of the address that each is of, or None. `encoded` are maps that were made, by that number and
+    address.
     """
 
     call: Call
@@ -54,17 +56,17 @@ class Plan(NamedTuple):
 class Launcher:
     """Launcher of a signature's calls on a device, which `call` was chosen for; `plan` comes before `launch`."""
 
-    kept: Any = None  # addresses of tables, where all calls have the same
+    kept: Any = None  # the `Rotation` and its tensors, where all calls have the same
 
     def __init__(self, call: Call, device: torch.device, index: int) -> None:
         self.call, self.device, self.index, self.target = call, device, index, gpu.device_target()
-        self.rotary_dim, self.turns, self.interleaved = call.of.problem.rotary_dim, call.turns, not call.half_split
+        self.turns, self.interleaved = call.turns, not call.half_split
         self._by_strides = call.by_strides
         self._plans: dict[Any, Plan] = {}
-        self._last: tuple[int, tuple[int, ...], Any] = (0, (), None)  # keys, strides and plan of the last call
+        self._last: tuple[int, Strides, Any] = (0, (), None)  # keys, strides and plan of the last call
 
-    def plan(self, seq_k: int, strides: tuple[int, ...]) -> Plan:
-        """Plan so many keys, and load the kernels of it; `strides` are as for `launch`. Raises: Unsupported."""
+    def plan(self, seq_k: int, strides: Strides) -> Plan:
+        """Plan so many keys, and load the kernels of it. Raises: Unsupported."""
         key = self.call.alike(seq_k), self._by_strides and strides
         plan = self._plans.get(key)
         if plan is None:
@@ -74,8 +76,9 @@ class Launcher:
         self._last = seq_k, strides, plan
         return plan
 
-    def _planned(self, seq_k: int, strides: tuple[int, ...]) -> Plan:
-        call = self.call.at(seq_k, strides[K], strides[V])
+    def _planned(self, seq_k: int, strides: Strides) -> Plan:
+        k_strides, v_strides = (each[:3] for each in strides[1:3])
+        call = self.call.at(seq_k, k_strides, v_strides)
         needed = sorted(call.all_launches(seq_k), key=lambda each: -each.dynamic_bytes)
         build(needed, self.target, self.index)
         for launch in needed:
@@ -83,12 +86,12 @@ class Launcher:
         launches = call.launches(NAMES, seq_k)
         steps = [(self._prepared(launch), launch.grid, picker(launch.args)) for launch in launches]
         buffers, offsets, nbytes = call.buffers(seq_k), [], 0
-        for buffer in map(buffers.get, LEFT):
+        for buffer in map(buffers.get, WORKSPACE):
             offsets.append(nbytes if buffer else None)
             if buffer:
                 nbytes += -(-buffer.size * getattr(torch, buffer.dtype).itemsize // ALIGNED) * ALIGNED
-        maps = call.maps(seq_k, strides[K], strides[V])
-        described = {name: (MOVING.index(of.buffer), of) for name, of in maps.items()}
+        maps = call.maps(seq_k, k_strides, v_strides)
+        described = {name: (REWRITTEN.index(of.buffer), of) for name, of in maps.items()}
         return Plan(call, steps, nbytes, offsets, [described.get(name) for name in MAPS] if maps else [], {})
 
     def _prepared(self, launch: Launch) -> Prepared:
@@ -96,45 +99,39 @@ class Launcher:
 
     def launch(
         self,
-        addresses: tuple[int, int, int, int],
-        strides: tuple[int, ...],
+        addresses: Addresses,
+        strides: Strides,
         seq_k: int,
         q_offset: int,
         lengths: int,
-        others: Sequence[int],
+        rotation: Rotation,
     ) -> None:
-        """Launch on torch's current stream; `strides` are four of each tensor. The device is the current one.
-
-        `others` are the addresses of cos, sin, rates, positions and slopes, the rows and pitch of tables, and the
-        elements from one sequence's positions to the next.
-        """
+        """Launch on torch's current stream, on the current device. `lengths` is an address, 0 for none."""
         last_seq_k, last_strides, plan = self._last
         if last_seq_k != seq_k or (self._by_strides and last_strides != strides):
             plan = self.plan(seq_k, strides)
-        moving: tuple[Any, ...] = (*addresses, lengths, *NO_WORKSPACE)  # the first of MOVING
+        workspace, maps = NO_WORKSPACE, NO_MAPS
         if plan.nbytes:
             memory = torch.empty(plan.nbytes, dtype=torch.uint8, device=self.device)
             start = memory.data_ptr()
-            left = [0 if offset is None else start + offset for offset in plan.offsets]
-            moving = (*addresses, lengths, *left)
+            workspace = tuple([0 if offset is None else start + offset for offset in plan.offsets])
+        rewritten: tuple[Any, ...] = (*addresses, lengths, *workspace)  # those of REWRITTEN
         if plan.maps:
-            moving = (*moving, *encoded(plan, moving))
+            maps = encoded(plan, rewritten)
+            rewritten = (*rewritten, *maps)
         made_of = (self, seq_k, q_offset, strides) if self.kept else None
         values: tuple[Any, ...] = ()
         for made, grid, pick in plan.steps:
-            if made_of and made.launch_again(moving, made_of):
+            if made_of and made.launch_again(rewritten, made_of):
                 continue
             if not values:
-                cos, sin, rates, positions, slopes, rows, pitch, apart = others
-                apart_in_rows = (*strides[0:3], *strides[4:7], *strides[8:11], *strides[12:15])
+                row_strides = [stride for each in strides for stride in each[:3]]
                 sizes = plan.call.sizes(seq_k, q_offset, lengths)
-                rotation = (self.rotary_dim, rates, cos, sin, pitch, rows, positions, apart, slopes)
-                moved = moving[5:] if plan.maps else (*moving[5:], *NO_MAPS)
-                values = (*addresses, *apart_in_rows, *sizes, *rotation, *moved)
+                values = (*addresses, *row_strides, *sizes, *rotation, *workspace, *maps)
             made.launch(grid, pick(values), made_of)
 
 
-def encoded(plan: Plan, moving: Sequence[Any]) -> tuple[bytes, ...]:
+def encoded(plan: Plan, rewritten: Sequence[Any]) -> tuple[bytes, ...]:
     """The maps of a call by MAPS, made once for an address: a call's tensors lie where an earlier one's did."""
     made = []
     for described in plan.maps:
@@ -142,11 +139,11 @@ def encoded(plan: Plan, moving: Sequence[Any]) -> tuple[bytes, ...]:
             made.append(b"")
             continue
         number, of = described
-        key = number, moving[number]
+        key = number, rewritten[number]
         found = plan.encoded.get(key)
         if found is None:
             if len(plan.encoded) >= MOST_MAPS:
                 plan.encoded.clear()
-            found = plan.encoded[key] = gpu.DRIVER.encode_map(of, moving[number])
+            found = plan.encoded[key] = gpu.DRIVER.encode_map(of, rewritten[number])
         made.append(found)
     return tuple(made)

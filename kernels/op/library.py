@@ -5,7 +5,6 @@ It computes by the kernel where this takes the call, else in PyTorch; its backwa
 
 import math
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +15,8 @@ from ..limits import Share
 from ..runtime import gpu, kept
 from ..runtime.streams import NO_SUCH_CLUSTER, green_share
 from ..version import Unsupported
-from .arguments import NO_TENSORS, Asked, Settled, Tensors, ask, require_strided
-from .dispatch import launch_on_card
+from .arguments import Options, Settled, Tensors, ask, require_strided, tensors_of
+from .dispatch import launch_on_card, warn_caller
 from .fallback import attend, gradients
 
 NAMESPACE = __name__.split(".")[0]
@@ -49,7 +48,10 @@ def compute(
         return launch_on_card(q, k, v, out, tensors, settled, q_offset, share)
     except (Unsupported, RuntimeError) as refusal:
         if share is None and getattr(refusal, "code", "") == NO_SUCH_CLUSTER:  # a green context is current
-            return compute(q, k, v, tensors, settled, q_offset, fallback, out, green_share(gpu.DRIVER.card_of(q)))
+            device = gpu.DRIVER.card_of(q)
+            with gpu.DRIVER.on(device):
+                share = green_share(device)
+            return compute(q, k, v, tensors, settled, q_offset, fallback, out, share)
         for name, x in (("q", q), ("k", k), ("v", v)):
             require_strided(name, x)
         if not isinstance(refusal, Unsupported):
@@ -66,13 +68,12 @@ def fall_back(refusal: Unsupported, allowed: bool) -> None:
         raise refusal
     if refusal.kind not in _warned:
         _warned.add(refusal.kind)
-        warnings.warn(f"{NAMESPACE} computes this attention in PyTorch: {refusal}", stacklevel=5)
+        warn_caller(f"{NAMESPACE} computes this attention in PyTorch: {refusal}")
 
 
 def _compute(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> torch.Tensor:
-    tensors, (family, *asked), fallback = Tensors(*rest[:5]), rest[5:-1], rest[-1]
-    tensors = NO_TENSORS if all(each is None for each in tensors) else tensors
-    return compute(q, k, v, tensors, *ask(family, q, k, v, tensors, *asked), fallback)
+    tensors, options, fallback = tensors_of(*rest[:5]), Options(*rest[5:-1]), rest[-1]
+    return compute(q, k, v, tensors, *ask(q, k, v, tensors, options), fallback)
 
 
 def refuse_package(q: torch.Tensor) -> None:
@@ -92,13 +93,13 @@ def _shape_only(q: torch.Tensor, *_: Any) -> torch.Tensor:
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     ctx.save_for_backward(*inputs[:TENSORS])
-    ctx.asked = Asked(*inputs[TENSORS:-1])
+    ctx.options = Options(*inputs[TENSORS:-1])
 
 
 def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     q, k, v, *tensors = ctx.saved_tensors
-    made = gradients(grad, q, k, v, Tensors(*tensors), ctx.asked)
-    return (*made, *(None,) * (TENSORS - 3 + len(Asked._fields) + 1))
+    made = gradients(grad, q, k, v, Tensors(*tensors), ctx.options, ctx.needs_input_grad[:3])
+    return (*made, *(None,) * (TENSORS - 3 + len(Options._fields) + 1))
 
 
 _library = torch.library.Library(NAMESPACE, "DEF")

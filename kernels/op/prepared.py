@@ -17,10 +17,10 @@ from . import resident
 
 PACKAGE = __name__.split(".")[0]
 WORD = 8  # bytes of an address
-LEFT = ("part", "totals", "k_embedded", "k_rotated", "scales", "q_parts", "k_parts", "v_parts")  # to a later launch
+WORKSPACE = ("part", "totals", "k_embedded", "k_rotated", "scales", "q_parts", "k_parts", "v_parts")
 MAPS = ("q_map", "k_map", "v_map")
-ADDRESSES = (*TENSORS, "lengths", *LEFT)
-MOVING = (*ADDRESSES, *MAPS)  # arguments that differ between calls else alike
+ADDRESSES = (*TENSORS, "lengths", *WORKSPACE)
+REWRITTEN = (*ADDRESSES, *MAPS)  # arguments that each launch has its own of, where all else is as in the last
 
 
 class _Cells(threading.local):
@@ -31,7 +31,7 @@ class _Cells(threading.local):
         self.buffer = create_string_buffer(-(-size // WORD) * WORD)
         self.bytes = memoryview(self.buffer).cast("B")
         self.words = self.bytes.cast("Q")
-        self.filled: Any = None  # what the arguments but for those that move were made of
+        self.filled: Any = None  # what the arguments but for those of REWRITTEN were made of
         start = addressof(self.buffer)
         self.config = gpu.configure(function, launch, early)
         self.grid = launch.grid
@@ -44,15 +44,15 @@ class Prepared:
     def __init__(self, function: Any, launch: Launch, device: torch.device, early: bool) -> None:
         layout, offsets = gpu.laid_out(gpu.formats_of(launch, MAPS))
         self._pack = layout.pack_into
-        moves = [(offset, MOVING.index(name)) for name, offset in zip(launch.args, offsets) if name in MOVING]
-        self._words = [(at // WORD, number) for at, number in moves if number < len(ADDRESSES)]
-        self._maps = [(slice(at, at + MAP_BYTES), number) for at, number in moves if number >= len(ADDRESSES)]
+        own = [(offset, REWRITTEN.index(name)) for name, offset in zip(launch.args, offsets) if name in REWRITTEN]
+        self._words = [(at // WORD, number) for at, number in own if number < len(ADDRESSES)]
+        self._maps = [(slice(at, at + MAP_BYTES), number) for at, number in own if number >= len(ADDRESSES)]
         self._cells = _Cells(function, launch, layout.size, offsets, device, early)
 
     def launch(self, grid: tuple[int, ...], values: Sequence[Any], made_of: Any = None) -> None:
         """Launch on torch's current stream; the device is the current one. Raises: GpuError, struct.error.
 
-        `made_of`: what tells the grid and the values apart from others, but for those that move.
+        `made_of`: what tells the grid and the values apart from others, but for those of REWRITTEN.
         """
         cells = self._cells
         cells.filled = None
@@ -64,16 +64,16 @@ class Prepared:
         cells.filled = made_of
         cells.launch()
 
-    def launch_again(self, moving: Sequence[Any], made_of: Any) -> bool:
-        """Launch with other values of MOVING, if this thread's last launch was made of the same."""
+    def launch_again(self, rewritten: Sequence[Any], made_of: Any) -> bool:
+        """Launch with other values of REWRITTEN, if this thread's last launch was made of the same."""
         cells = self._cells
         if cells.filled != made_of:
             return False
         words = cells.words
         for word, number in self._words:
-            words[word] = moving[number]
+            words[word] = rewritten[number]
         for span, number in self._maps:
-            cells.bytes[span] = moving[number]
+            cells.bytes[span] = rewritten[number]
         cells.launch()
         return True
 

@@ -12,12 +12,12 @@ import torch
 
 from ..flash.call import WHOLE, Request, request_of
 from ..flash.choose import chosen
-from ..limits import Share
+from ..limits import Share, capability
 from ..runtime import cache, gpu, streams
 from ..runtime import compile as compiler
 from ..version import Kernel, Problem, Unsupported
 from . import dispatch
-from .arguments import Settled, Tensors
+from .arguments import Options, Settled, Tensors
 from .dispatch import PACKAGE, planned_keys
 
 MOST_PROCESSES = 16  # each takes 500 MB, and 2 s to begin
@@ -46,9 +46,8 @@ class Call:
     def request(self, target: str, share: Share = WHOLE) -> Request:
         """The request that the op plans."""
         problem = self.problem
-        if problem.dtype == "float32":
-            seq_k = planned_keys(problem.seq_k)
-            problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
+        seq_k = planned_keys(problem.seq_k) if problem.dtype == "float32" else problem.seq_k
+        problem = replace(problem, seq_k=seq_k, q_offset=max(seq_k - problem.seq_q, 0))
         given = self.tables, self.positions, self.lengths
         return request_of(problem, target, not self.interleaved, given, share=share)
 
@@ -56,8 +55,10 @@ class Call:
 def compile_classes(calls: Iterable[Call], target: str, share: Share = WHOLE) -> tuple[list[Call], int]:
     """Compile the kernels of calls into the cache; return a call of each class, and how many kernels they have.
 
-    What the processes leave undone is compiled in this one, so that errors are raised here: Unsupported, CompileError.
+    What the processes leave undone is compiled in this one, so that errors are raised here: Unsupported, CompileError;
+    ValueError for a target that is none.
     """
+    capability(target)
     classes: list[Call] = []
     kernels: dict[Kernel, None] = {}
     for call in calls:
@@ -86,8 +87,8 @@ def load_classes(calls: Iterable[Call], base: float, device: torch.device | str 
             q, k = (one.to(getattr(torch, of.dtype)).expand(shape) for shape in (of.q_shape, of.kv_shape))
             given = {"cos": call.tables, "positions": call.positions, "lengths": call.lengths}
             beside = Tensors(**{name: one for name in given if given[name]})
-            how = of.rotary_dim, base, call.interleaved, of.causal, of.softmax_scale
-            settled = Settled(of.family, *how, by_place=True, seq_q=of.seq_q, launches={})
+            options = Options(of.family, of.rotary_dim, base, call.interleaved, of.causal, None, of.softmax_scale)
+            settled = Settled(options, by_index=True, seq_q=of.seq_q, launches={})
             ready = dispatch.prepare(q, k, beside, settled, index)
             if isinstance(ready, Unsupported):
                 raise ready

@@ -18,7 +18,7 @@ ALIGNMENT = 256
 DEFAULT_SHARED_LIMIT = 49_152
 PORTABLE_CLUSTER = 8  # blocks, on every GPU that has clusters
 GREEN_SINCE = 12_040  # of the driver
-DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "uint8", "int32")}
+TORCH_DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16", "uint8", "int32")}
 NAN_BITS = 0xFF  # of a float8, which is kept as its bits
 C_FORMATS = {"uint32": "I", "int32": "i", "cint": "i", "cuint": "I", "float32": "f", "uint64": "Q"}  # of struct
 _library = functools.cache(lambda: ctypes.CDLL("libcuda.so.1"))
@@ -258,7 +258,7 @@ class BufferSet:
         self.offsets, end = {}, 0
         for name, buffer in buffers.items():
             self.offsets[name] = end
-            end += -(-(buffer.size + buffer.padding) * DTYPES[buffer.dtype].itemsize // ALIGNMENT) * ALIGNMENT
+            end += -(-(buffer.size + buffer.padding) * TORCH_DTYPES[buffer.dtype].itemsize // ALIGNMENT) * ALIGNMENT
         self.arena = torch.empty((copies, end), dtype=torch.uint8, device=device)
         self.buffers = buffers
         for name, buffer in buffers.items():
@@ -272,7 +272,7 @@ class BufferSet:
 
     def _view(self, copy: int, name: str, padded: bool = False) -> torch.Tensor:
         buffer = self.buffers[name]
-        dtype = DTYPES[buffer.dtype]
+        dtype = TORCH_DTYPES[buffer.dtype]
         start = self.offsets[name]
         count = buffer.size + (buffer.padding if padded else 0)
         flat = self.arena[copy, start : start + count * dtype.itemsize].view(dtype)

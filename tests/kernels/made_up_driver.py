@@ -21,7 +21,7 @@ from kernels.flash import args
 from kernels.flash.call import Call, Request
 from kernels.flash.cluster.call import cluster_call
 from kernels.flash.combine import NAMES as COMBINED
-from kernels.op.arguments import Asked, Tensors
+from kernels.op.arguments import Options, Tensors
 from kernels.op.fallback import attend
 from kernels.runtime import compile as compiler
 from kernels.runtime import forget, gpu, streams
@@ -236,13 +236,13 @@ def attend_as(given: dict[str, Any], batch: int, threads: int, **moved: Any) -> 
         slopes = at(given["slopes"], (batch, sizes["q"][0]), (sizes["q"][0], 1))
     if given["by_length"]:
         lengths = at(given["lengths"], (batch,), (1,), np.int32)
-    asked = Asked(
+    options = Options(
         "rope" if slopes is None else "alibi", 2 * pairs, 0.0, "halves" not in parts, bool(given["causal"]),
         given["q_offset"], given["scale"] * np.log(2),
     )  # fmt: skip
     q, k, v = (moved[x] if x in moved else tensor(x) for x in "qkv")
     out = tensor("out").fill_(torch.nan)
-    out.copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes, lengths), asked))
+    out.copy_(attend(q, k, v, Tensors(cos, sin, positions, slopes, lengths), options))
 
 
 def spoil(given: dict[str, Any], rows: int, hdim: int) -> None:

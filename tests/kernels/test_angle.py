@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from kernels.constants import FLOATS
+from kernels.constants import FLOATS, MOST_POSITIONS
 from kernels.device.angle import sincos, sincospi
-from kernels.flash.cluster.embedding import MOST_POSITIONS
 from kernels.rates import rates_of_turning
 from kernels.runtime.compile import compile_ptx
 from kernels.runtime.emulator import Memory, execute, parse

@@ -266,6 +266,15 @@ def test_pytorch_computes_with_one_warning_or_not_at_all(monkeypatch: pytest.Mon
     with pytest.warns(UserWarning, match=message) as caught:
         attention(q, k, v)
     assert caught[0].filename == __file__  # the line of whoever called
+    beneath_torch = (
+        lambda: torch.vmap(lambda q: attention(q, k, v))(q[None]),
+        lambda: attention(q, k.clone().requires_grad_(), v),
+    )
+    for call in beneath_torch:
+        with pytest.warns(UserWarning, match="kernels computes this attention in PyTorch") as caught:
+            library._warned.clear()
+            call()
+        assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rope_attention(q, k, v)

@@ -160,7 +160,8 @@ def test_repeated_prompt_has_its_own_tensors(card: FlashCard, monkeypatch, wgmma
     [  # prompts, and below them decode
         ((4, 9, 72), {}, "hdim is 72; it must be a multiple of 16 up to 256"),
         ((4, 9, 64), {"interleaved": False, "rotary_dim": 12}, "rotary_dim is 12; it must be a multiple of 8"),
-        ((4, 9, 64), {"scale": -0.5}, "scale is -0.5; .* take one above 0"),
+        ((4, 9, 64), {"scale": -0.5}, "scale is -0.5; .* take one that is above 0"),
+        ((4, 9, 64), {"scale": 1e-50}, "scale is 1e-50; .* take one that is above 0 in float32"),  # -inf * 0 is NaN
         ((4, 9, 64), {"q_offset": 2**20}, "positions go up to 1,048,584"),
         ((4, 9, 72), {"dtype": torch.float32, "lengths": torch.tensor([3]).int()}, "this call has 9 queries"),
         ((4, 1, 60), {}, "hdim is 60; it must be a multiple of 8 up to 512 in decode"),
@@ -176,3 +177,17 @@ def test_what_no_kernel_takes_pytorch_computes(card: FlashCard, sizes, how: dict
     with pytest.warns(UserWarning, match=f"kernels computes this attention in PyTorch: .*{message}"):
         assert rope_attention(q, q, q, **how).isfinite().all()
     assert not card.launched
+
+
+def test_position_beyond_the_last_exact_one_is_refused_with_lengths_too(card: FlashCard) -> None:
+    q, k = normal(1, 1, 1, 64), normal(1, 1, 1, 64).expand(1, 1, 2**20 + 64, 64)
+    for how in ({}, {"lengths": torch.tensor([9], dtype=torch.int32)}):
+        with pytest.raises(Unsupported, match=r"positions go up to 1,048,639; .* turn by those below 1,048,576"):
+            rope_attention(q, k, k, **how, fallback=False)
+    assert not card.launched
+
+
+@pytest.mark.parametrize("scale", [3e38, -3e38])
+def test_scale_that_is_infinite_times_log2_e_is_refused(card: FlashCard, scale: float) -> None:
+    with pytest.raises(Unsupported, match=r"scale is -?3e\+38; the kernels take up to 2\.36e\+38"):
+        attention(*[torch.zeros(1, 1, 1, 64)] * 3, scale=scale, fallback=False)

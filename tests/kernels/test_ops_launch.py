@@ -15,10 +15,10 @@ from torch.autograd import forward_ad
 
 import kernels
 from kernels import Unsupported, alibi_attention, attention, rope_attention
+from kernels.constants import MOST_POSITIONS
 from kernels.flash.cluster import call as planning
 from kernels.op import dispatch, resident
 from kernels.op.dispatch import planned_keys
-from kernels.op.fallback import MOST_POSITIONS
 from kernels.runtime import cache, forget
 from kernels.runtime import compile as compiler
 
@@ -59,6 +59,23 @@ def test_out_that_overlaps_its_inputs_is_written_through_a_copy(card: ClusterCar
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
         attention(packed[:, :, :3], k, k, out=torch.empty(1, 1, 3, 8).expand(2, 4, 3, 8))
     assert card.launched[-1]["out_batch"] == 4 * 3 * 8
+
+
+def test_out_is_seen_by_autograd_as_written(card: ClusterCard) -> None:
+    """Backward would otherwise read what a kernel wrote over the values that it saved."""
+    q, k, weight = normal(1, 2, 3, 8), normal(1, 2, 5, 8), torch.ones(1, 2, 3, 8, requires_grad=True)
+    out = torch.zeros_like(q)
+    loss = (out * weight).sum()
+    attention(q, k, k, out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    with pytest.raises(RuntimeError, match="out requires grad; no gradient flows through it"):
+        attention(q, k, k, out=weight)
+    with torch.no_grad():
+        attention(q, k, k, out=weight)
+    with torch.inference_mode():
+        attention(q, k, k, out=torch.empty_like(q))
+    assert len(card.launched) == 3
 
 
 def test_forward_derivative_is_pytorchs_and_not_lost(card: ClusterCard) -> None:
@@ -294,7 +311,7 @@ def test_lazily_negated_view_is_read_with_its_sign(card: ClusterCard, name: str,
 
 
 def test_sizes_beyond_32_bits_do_not_reach_a_launch(card: ClusterCard) -> None:
-    """Strides, rows and positions that 32 bits do not hold; places that a launch would add up past them."""
+    """Strides, rows and positions that 32 bits do not hold; indices that a launch would add up past them."""
     q, angle = normal(1, 1, 2, 8), normal(1, 4)
     for rows, positions in ((2**30, [0, 2**30 - 1]), (2**33, [5, 2**31 - 2])):
         cos, sin = (angle.cos().expand(rows, 4), angle.sin().expand(rows, 4))

@@ -97,6 +97,15 @@ def test_any_of_q_k_v_may_require_grad(needs: str) -> None:
         assert torch.equal(tensor.grad, other.grad) if name in needs else tensor.grad is None
 
 
+@pytest.mark.parametrize(("needs", "products"), [("q", 3), ("k", 3), ("v", 2), ("qv", 4), ("qkv", 5)])
+def test_gradients_that_nobody_asks_for_are_not_computed(needs: str, products: int) -> None:
+    """The scores are computed again, and their gradient from that of the output; then a product for each gradient."""
+    out = CALLS["half-split"](*small(needs))
+    with FlopCounterMode(display=False) as counted:
+        out.backward(torch.ones_like(out))
+    assert counted.get_total_flops() == products * 2 * 2 * 4 * 3 * 5 * 8  # batch, heads, queries, keys, dims
+
+
 def test_forward_keeps_no_more_than_its_arguments() -> None:
     kept: list[torch.Tensor] = []
     tensors = small()
@@ -232,7 +241,7 @@ def test_tensors_on_the_meta_device_go_forward_and_back() -> None:
 
 @pytest.mark.parametrize("needs", ["", "qkv"])
 def test_trace_that_would_keep_the_sizes_of_its_example_is_refused(needs: str) -> None:
-    with pytest.raises(RuntimeError, match=r"torch\.jit\.trace keeps the sizes and places of its example"):
+    with pytest.raises(RuntimeError, match=r"torch\.jit\.trace keeps the sizes and indices of its example"):
         torch.jit.trace(CALLS["attention"], tuple(small(needs)), check_trace=False)
 
 

@@ -13,6 +13,14 @@ from kernels.runtime import streams
 
 
 class Card(Driver):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_on: list[int] = []  # the device that was current, at each question for a green context
+
+    def cuStreamGetGreenCtx(self, stream: int) -> Any:
+        self.asked_on.append(self.device)
+        return super().cuStreamGetGreenCtx(stream)
+
     def largest(self, *arguments: Any) -> int:
         """The largest cluster of the launches of `call(*arguments)`, which all go to the current stream."""
         self.launched.clear()
@@ -85,6 +93,12 @@ def test_green_context_that_is_current_on_stream_0_is_found_where_it_refuses(car
     assert card.launched[-1][0] == 8
     card.current = Stream(0)
     assert card.largest() == 16
+
+
+def test_green_context_is_asked_for_on_the_device_of_the_tensors(card: Card) -> None:
+    card.tensor_device, card.current, card.asked_on = 1, Stream(1, 48, 8), []
+    card.largest()
+    assert card.asked_on and {*card.asked_on} == {1}
 
 
 def test_driver_before_green_contexts_is_not_asked_for_them(card: Card) -> None:

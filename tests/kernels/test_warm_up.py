@@ -30,6 +30,16 @@ def test_model_has_few_kernels(monkeypatch: pytest.MonkeyPatch, dtype: torch.dty
     assert 2 < warm_up(**LLAMA, dtype=dtype, seq_q=PROMPTS, target="sm_90") <= most
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_cross_attention_to_fewer_keys_than_queries_is_warmed(card: Driver, dtype: torch.dtype) -> None:
+    count = warm_up(8, 8, 64, dtype=dtype, seq_q=4096, seq_k=77, op=attention, device="cpu")
+    warm = card.loaded
+    assert len(warm) == count > 0
+    q, k = torch.zeros(1, 8, 4096, 64, dtype=dtype), torch.zeros(1, 8, 77, 64, dtype=dtype)
+    attention(q, k, k, fallback=False)
+    assert card.loaded == warm
+
+
 @pytest.mark.parametrize(("heads", "kv_heads", "hdim"), [(12, 12, 64), (8, 1, 256), (16, 16, 1024), (4, 4, 2048)])
 def test_prompts_of_any_model_have_few_kernels(monkeypatch, heads: int, kv_heads: int, hdim: int) -> None:
     monkeypatch.setattr(compiler, "is_cached", lambda kernel, target: True)
@@ -98,6 +108,11 @@ def test_sizes_of_numpy_and_single_ones_are_taken(monkeypatch: pytest.MonkeyPatc
         ({"base": 0.5}, r"base is 0\.5; it must be 1 or more"),
         ({"heads": 0}, "heads is 0"),
         ({"target": "hopper"}, "target is 'hopper'; allowed: sm_75"),
+        ({"target": "hopper", "seq_q": ()}, "target is 'hopper'; allowed: sm_75"),
+        ({"device": "cuda:1"}, "device is cuda:1 and target is sm_90; give one of both"),
+        ({"op": attention, "rotary_dim": 7}, "rotary_dim is given; attention rotates nothing"),
+        ({"op": alibi_attention, "tables": True}, "tables is given; alibi_attention rotates nothing"),
+        ({"op": attention, "positions": True}, "positions is given; attention rotates nothing"),
         ({"target": None, "device": "cpu"}, "device is cpu; it must be a CUDA device"),
     ],
 )

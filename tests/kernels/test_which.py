@@ -3,7 +3,9 @@
 import pytest
 
 from kernels.__main__ import which
-from kernels.flash.choose import TABLE
+from kernels.flash.call import NAMES, request_of
+from kernels.flash.choose import TABLE, chosen
+from kernels.version import Problem, Unsupported
 
 EXAMPLES = [
     ("--heads 32 --kv-heads 8 --seq-k 4096", "decode (rope_decode)", ("decode_mma", "combine")),
@@ -40,3 +42,59 @@ def test_example_of_each_rule_is_served_by_its_kernel(capsys, arguments: str, ke
 def test_head_dim_that_one_rule_refuses_goes_to_the_next(capsys) -> None:
     which(["--heads", "8", "--seq-q", "64", "--seq-k", "512", "--dtype", "float32"])
     assert capsys.readouterr().out.splitlines()[0] == "not chunk: V8 is as fast for 512 keys"
+
+
+LARGE = [  # (sizes, the version that takes them; None: no kernel does)
+    ({"batch": 70_000, "seq_k": 128, "hdim": 64}, "rope_v8"),
+    ({"batch": 70_000, "seq_k": 128, "hdim": 1024}, "rope_v8"),
+    ({"heads": 70_000, "seq_q": 9, "seq_k": 20_000, "hdim": 64}, "rope_v8"),
+    ({"batch": 70_000, "seq_k": 128, "hdim": 64, "dtype": "float16"}, None),
+    ({"heads": 8, "kv_heads": 1, "seq_q": 2**18, "hdim": 128, "dtype": "float16", "causal": True},
+     "rope_prompt_persistent"),
+    ({"heads": 16, "kv_heads": 1, "seq_q": 2**18, "hdim": 256, "causal": True}, "rope_hybrid_v8"),
+]
+
+
+@pytest.mark.parametrize(("sizes", "version"), LARGE)
+def test_call_goes_to_a_kernel_whose_grid_holds_it(sizes: dict, version: str | None) -> None:
+    problem = Problem("rope", **{"seq_q": 1, **sizes, "rotary_dim": sizes["hdim"]})
+    request = request_of(problem, "sm_90")
+    if version is None:
+        with pytest.raises(Unsupported, match="the grid is 70,000 blocks along z; a GPU takes 65,535"):
+            chosen(request)
+    else:
+        call = chosen(request)
+        assert call.version == version and call.launches(NAMES, problem.seq_k)
+
+
+@pytest.mark.parametrize("scale", [1e-50, 1e-39])
+def test_scale_that_is_0_in_float32_goes_to_a_kernel_that_takes_it(scale: float) -> None:
+    """A kernel that masks before it scales would get -inf * 0, which is NaN."""
+    problem = Problem("rope", heads=8, seq_q=2048, hdim=128, rotary_dim=128, causal=True)
+    assert chosen(request_of(problem, "sm_90")).version == "rope_prompt32"
+    assert chosen(request_of(problem, "sm_90", scale=scale)).version == "rope_hybrid_v8"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--seq-k 0", "seq_k is 0; it must be an integer of 1 or more"),
+        ("--kv-heads 0", "kv_heads is 0; it must be an integer of 1 or more"),
+        ("--sms 0", "sms is 0; it must be 1 or more"),
+        ("--target hopper", "target is 'hopper'; allowed: sm_75"),
+        ("--family attention --rotary-dim 8", "rotary_dim is given; attention rotates nothing"),
+        ("--family alibi --half-split --tables", "half_split is given; alibi rotates nothing"),
+        ("--seq-q 10 --seq-k 5 --causal", "q_offset is -5, which is seq_k - seq_q = 5 - 10; it must be 0 or more"),
+        ("--seq-k 5 --lengths --q-offset 1", "lengths and q_offset are given"),
+    ],
+)
+def test_call_that_the_op_refuses_is_refused_in_one_line(capsys, arguments: str, message: str) -> None:
+    assert which(arguments.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"which: {message}")
+
+
+def test_queries_before_the_first_key_are_taken_where_the_op_takes_them(capsys) -> None:
+    for taken in ("--q-offset 0", "--lengths", "--family attention"):
+        assert which(["--seq-q", "10", "--seq-k", "5", *taken.split()]) == 0
+    assert "PyTorch" not in capsys.readouterr().out.splitlines()

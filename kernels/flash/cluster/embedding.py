@@ -5,11 +5,9 @@ from typing import Any
 
 from numba import cuda, float32
 
-from ...constants import MUST_BE, require, require_raw_keys
+from ...constants import MOST_POSITIONS, MUST_BE, require, require_raw_keys
 from ...device import advance, cuint, ld2, ld4, make_float4
 from ...version import Problem
-
-MOST_POSITIONS = 2**20  # up to here angles are as exact as float32 arithmetic with exact tables
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from numba import cuda, float32, types, uint64
 
-from ...constants import FLOATS, INTS
+from ...constants import FLOATS, INTS, MOST_POSITIONS
 from ...device import advance, ld2, ld4, make_float4, rotate
 from ...device.angle import sincospi
 from ...rates import rates_of_turning
 from ...version import Buffer
-from .embedding import MOST_POSITIONS, Embedding, no_values
+from .embedding import Embedding, no_values
 
 NAN = float32(float("nan"))
 

@@ -7,7 +7,7 @@ from ...constants import require, require_raw_keys
 from ...tensor_map import TensorMap
 from ...version import Buffer, Launch
 from ..atoms.wgmma import GROUP_ROWS
-from ..call import Request
+from ..call import Request, is_positive
 from ..cluster.wgmma.choose import fastest, takes
 from ..shapes import SLAB_DIMS, SPLIT_THREADS, Prompt32Shape
 from .float32 import prompt32_kernel
@@ -89,7 +89,7 @@ def prompt32_call(request: Request) -> Prompt32:
 def pays32(call: Prompt32) -> bool:
     """Whether the op takes a call, which is then faster than V8 by the estimates, fitted on an H100."""
     p, of = call.of.problem, call.of
-    fits = not of.by_length and of.scale > 0 and p.batch * p.heads * p.seq_q <= MOST_ROWS
+    fits = not of.by_length and is_positive(of.scale) and p.batch * p.heads * p.seq_q <= MOST_ROWS
     if not fits or min(p.seq_q, p.seq_k) < LEAST_ROWS:
         return False
     return not takes(p, of.share) or call.cycles < fastest(p, p.rotary_dim, of.share)[1]

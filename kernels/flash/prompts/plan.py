@@ -10,7 +10,7 @@ from ...constants import require
 from ...limits import capability, limits_of
 from ...tensor_map import TensorMap
 from ...version import Buffer, Kernel, Launch, Plan, Problem, Unsupported
-from ..call import NAMES, Call, Request, flash_plan, strides_of
+from ..call import NAMES, Call, Request, flash_plan, is_positive, strides_of
 from ..combine import launch_combine, shapes
 from ..decode.plan import MOST_QUERIES, OVERLAP_SINCE, require_half
 from ..shapes import SLAB_DIMS, PersistentShape, PromptShape, WgmmaShape
@@ -30,7 +30,6 @@ WGMMA, WGMMA_STEP = 5.0, 1.5  # of a wave of blocks
 MMA, MMA_ROW, STEP, STEP_ROW, STEP_ROTATED = 3.2, 1 / 56, 0.95, 0.013, 1.1  # and by rows of a tile
 MOST_STAYING_DIMS = 192  # of blocks that stay
 MORE_TILES = 1.25  # by how much tiles of one head may outnumber those that heads share: measured at 1.2, causal
-MOST_BLOCKS = 65_535  # of a grid's second and third dim
 
 
 def require_prompt(request: Request) -> None:
@@ -258,14 +257,10 @@ def pays_on_wgmma(call: Prompt) -> bool:
     return call.tiles * call.of.shared_heads > call.of.sms or not few_keys
 
 
-def require_launch(call: Prompt) -> None:
-    """Raises: Unsupported for a scale that the kernels do not take, or more blocks than a grid has."""
-    p, scale = call.of.problem, call.of.scale
+def require_scale(scale: float) -> None:
+    """Raises: Unsupported for a scale that the kernels do not take: they mask a score before they scale it."""
     template = "scale is {needed}; in half precision kernels for prompts take {allowed}"
-    require(scale > 0, "scale", scale, "one above 0", template)
-    blocks = max(p.kv_heads, *call.grid(p.seq_k)[1:])
-    template = "the call has {needed:,} blocks in one dim of its grid; a launch takes {allowed:,}"
-    require(blocks <= MOST_BLOCKS, "grid", blocks, MOST_BLOCKS, template)
+    require(is_positive(scale), "scale", scale, "one that is above 0 in float32", template)
 
 
 def on_mma(request: Request) -> Prompt:
@@ -329,8 +324,8 @@ def maps(request: Request) -> bool:
 
 def whole_call(request: Request, mapped: bool = True) -> Prompt:
     """The call of a block a tile of queries. Raises: Unsupported."""
+    require_scale(request.scale)
     call = on_mma(request)
-    require_launch(call)
     return on_wgmma(request) if mapped and maps(request) and pays_on_wgmma(call) else call
 
 
@@ -344,7 +339,7 @@ def split_calls(request: Request, mapped: bool = True) -> list[Split]:
 def split_call(request: Request) -> Split:
     """The fastest call with split keys. Raises: Unsupported."""
     call = min(split_calls(request), key=lambda each: each.us)
-    require_launch(call)
+    require_scale(request.scale)
     return call
 
 

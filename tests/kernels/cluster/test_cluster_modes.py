@@ -10,10 +10,10 @@ import torch
 from ops_reference import expected, rounding
 
 from kernels import Problem
+from kernels.constants import MOST_POSITIONS
 from kernels.flash import cluster
 from kernels.flash.call import request_of
 from kernels.flash.cluster import call as planning
-from kernels.flash.cluster.embedding import MOST_POSITIONS
 from kernels.flash.cluster.launch import strides
 from kernels.flash.cluster.mma import core as mma
 from kernels.flash.cluster.portable import core as portable
