@@ -49,8 +49,8 @@ def hybrid(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("decode-free", """In float32 with {keys:,} keys rotating adds next to nothing. In float16, where there is half as
-much to read, it adds {half:.1}. In float16 fewer keys cost up to {most:.1}.""")
+@finding("decode-free", """In float32 with {keys:,} keys rotating adds next to nothing. In float16, where there is half
+as much to read, it adds {half:.1}. In float16 fewer keys cost up to {most:.1}.""")
 def free(e: Evidence) -> Says:
     cost = rival(e, "float32", UNROTATED, False, (MANY, max(SWEPT)))
     half = rival(e, "float16", UNROTATED, False)
