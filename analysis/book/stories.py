@@ -107,15 +107,6 @@ def told(version: Version) -> list[str]:
     return found
 
 
-WHERE = {  # by what chooses it: where a kernel takes a call that its row covers, if not always
-    "prompt_split": "where tiles of queries are few for the keys that there are",
-    "prompt_persistent": "up to 192 dims, where queries are many",
-    "wide_decode": "where a key has too many dims for a warp",
-    "chunk": "where tiles of queries are few for the keys that there are",
-    "prompt32": "where estimates say that V8 is slower",
-}
-
-
 def _meet(one: Rule, other: Rule) -> bool:
     """Whether there are calls that both rows cover."""
     least, most = max(one.least, other.least), min(one.most or math.inf, other.most or math.inf)
@@ -129,10 +120,8 @@ def served(version: Version) -> str:
     for place, rule in enumerate(TABLE):
         if names[place] == version.id:
             text = f"{' and '.join(rule.dtypes)}, {rule.queries} queries a head"
-            text += f", keys: {rule.keys}" * (rule.keys != ANY)
+            text += f", {rule.when}" * (rule.when != ANY)
             text += f", compute capability {rule.capability}" * (rule.capability != ANY)
-            where = WHERE.get(rule.choose.__name__, "")
-            text += f", {where}" * bool(where)
             above = [name for name, other in zip(names[:place], TABLE) if _meet(other, rule)]
             texts.append(text + f", unless {' or '.join(map(link, above))} takes the call" * bool(above))
     if not texts:
