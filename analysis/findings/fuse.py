@@ -95,8 +95,9 @@ def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str,
 
 
 def float32_over_others(e: Evidence, of: Callable[[Problem], bool] = bool) -> Estimates:
-    """Of every float32 call timed beside a peer: how many times as fast as the fastest it is."""
-    found = {problem: rival.over for problem, rival in beside_op(e).items() if of(problem)}
+    """Of every float32 call whose kernel, as it is today, was timed beside a peer: how many times as fast it is."""
+    every = ((problem, rival.over) for problem, rival in beside_op(e).items() if of(problem))
+    found = {problem: over for problem, over in every if not over.about.stale}
     if not found:
         raise NotMeasured("nothing was timed beside the op's kernels: `make measure STUDY=peers`")
     return Estimates(found, "×")

@@ -226,10 +226,12 @@ def calls(e: Evidence) -> Table | str:
 
 def _lost(e: Evidence) -> str:
     """The float32 calls that lose, in words."""
-    lost = {problem: rival for problem, rival in beside_op(e).items() if rival.over.side < 0}
-    told = (
-        f"{label(p)} ({factor(rival.over.value)} of {VERSIONS[rival.version].title})" for p, rival in lost.items()
-    )
+    try:
+        lost = {problem: over for problem, over in float32_over_others(e).items() if over.side < 0}
+    except Undecided:
+        return ""
+    others = {p: VERSIONS[beside_op(e)[p].version].title for p in lost}
+    told = (f"{label(p)} ({factor(lost[p].value)} of {title})" for p, title in others.items())
     return f" The float32 calls that lose: {escape('; '.join(told))}." if lost else ""
 
 
