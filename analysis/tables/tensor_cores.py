@@ -38,7 +38,7 @@ def phases(e: Evidence) -> Table | str:
     of = (f"{each.seq_q:,} tokens: {each.batch * each.heads} heads, head dim {each.hdim}." for each in shapes)
     caption = (
         f"{' '.join(of)} Times are of the GPU alone. Peak: what the tensor cores of the {e.card} were measured to "
-        f"reach. cuDNN is that of PyTorch {study.run['torch']}. Phase 4 takes head dim 64 alone, and FlashInfer one "
-        "sequence; of the long call there are two."
+        f"reach. cuDNN is that of PyTorch {study.run['torch']}. The long call has two sequences: FlashInfer takes "
+        "one here, and Phase 4 takes head dim 64 alone."
     )
     return Table(header, rows, header[1:], caption, source=measured(e, STUDY), title="A short and a long call")

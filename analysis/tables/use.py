@@ -237,10 +237,10 @@ def _lost(e: Evidence) -> str:
 
 FLASH3, PEERS, SHORTER, LEAST = "FlashAttention 3", "PyTorch and Triton", "a shorter prompt", 1024
 UNTIMED = (  # what to call on cards that were not timed
-    "any call", "any", "any",
-    "Raw keys: rope_attention, timed beside PyTorch's compiled call. Rotated keys: PyTorch's "
-    "scaled_dot_product_attention, timed beside attention.",
-    "nothing was timed", "other cards",
+    "any call, on other cards", "raw, any dtype", code("rope_attention"), "nothing: time PyTorch's compiled call, too",
+), (
+    "any call, on other cards", "rotated, any dtype", lines("PyTorch's", code("scaled_dot_product_attention")),
+    f"nothing: time {code('attention')}, too",
 )  # fmt: skip
 
 
@@ -262,8 +262,7 @@ def what_to_call(e: Evidence) -> Table:
     def add(words: str, dtype: str, others: str, count: Callable[[], Estimates]) -> None:
         """A row of raw keys on this card, where it was measured."""
         with contextlib.suppress(Undecided):
-            found = _found("rope_attention", count(), others)
-            rows.append((words, "raw", dtype, code("rope_attention"), found, fuse.named(e)))
+            rows.append((words, f"raw, {dtype}", code("rope_attention"), _found(e, "rope_attention", count(), others)))
 
     for words, of in fuse.SERVED.items():
         raw, rotated = fuse.over_flash3(timed, *of)
@@ -272,19 +271,20 @@ def what_to_call(e: Evidence) -> Table:
         ):  # fmt: skip
             counts = beside(gains)
             best = code(call) if counts.won >= counts.lost else lines(FLASH3, small("for Hopper cards"))
-            rows.append((words, keys, "bfloat16", best, _found(call, gains, front + FLASH3), fuse.named(timed)))
+            rows.append((words, f"{keys}, bfloat16", best, _found(timed, call, gains, front + FLASH3)))
         add(words, "float32", PEERS, partial(float32_over_others, e, FLOAT32[words]))
     add(SHORTER, "float16", "PyTorch and FlashInfer", lambda: _short_half(e))
     add(SHORTER, "float32", PEERS, lambda: float32_over_others(e, lambda p: _prompt(p) and p.seq_q < LEAST))
-    rows.append(("any", "rotated", "float32", code("attention"), "few shapes beside a library", NOTHING))
-    header = ("your call", "keys in the cache", "dtype", "what to call", "measured", "on")
+    rows.append(("any call", "rotated, float32", code("attention"), "few shapes beside a library"))
+    header = ("your call", "keys in the cache", "what to call", "measured")
     caption = (
-        "Ratios of times of the GPU alone, least to largest by shape, inputs in L2 if they fit; above 1 ours is "
-        f"faster. {TIE}. Raw keys are rotated at each call: in front of FlashAttention 3 by compiled RoPE. float16 and "
-        "bfloat16 run the same kernels. PyTorch and Triton: the fastest of both; the kernel in Triton is ours."
+        "How many times as fast as another ours is, least to largest by shape, and at how many shapes it is faster, "
+        f"level and slower; by the GPU alone, inputs in L2 if they fit. {TIE}. Raw keys are rotated at each call: in "
+        "front of FlashAttention 3 by compiled RoPE. float16 and bfloat16 run the same kernels. PyTorch and Triton: "
+        "the fastest of both; the kernel in Triton is ours."
     )
     source = measured(timed, "few", "long") + measured(e, *MEASURED_IN, "half_prompts")
-    return Table(header, [*rows, UNTIMED], caption=caption, source=source, title="What to call")
+    return Table(header, [*rows, *UNTIMED], caption=caption, source=source, title="What to call")
 
 
 def _short_half(e: Evidence) -> Estimates:
@@ -292,10 +292,10 @@ def _short_half(e: Evidence) -> Estimates:
     return gains.at(*(problem for problem in gains if problem.seq_q < LEAST))
 
 
-def _found(call: str, gains: Estimates, other: str) -> str:
-    """How a call does over another: the range, and at how many shapes it is faster, level and slower."""
+def _found(e: Evidence, call: str, gains: Estimates, other: str) -> str:
+    """How a call does over another on a card: the range, and at how many shapes it is faster, level and slower."""
     counts = ", ".join(f"{n} {word}" for n, word in zip(beside(gains), SIDES.values()))
-    return lines(f"{code(call)} is {gains} as fast as {other}", small(counts))
+    return lines(f"{code(call)} {gains} over {other}", small(f"{fuse.named(e).partition(' ')[0]}: {counts}"))
 
 
 def beside_flash3(e: Evidence) -> Table:
