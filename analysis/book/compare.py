@@ -3,24 +3,22 @@
 Times of two cards are never compared.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 
 import pandas as pd
 from markdown_it import MarkdownIt
 
-from kernels import VERSIONS, Problem
+from kernels import VERSIONS
 
 from .. import findings
 from ..claims import judge
 from ..claims.rule import BETWEEN, FALLS, STANDS, UNDECIDED
 from ..evidence import DECIDED, Estimate, Evidence
 from ..figures.front import ROWS
-from ..models.rivals import label
 from ..record import published
 from ..record.files import known_gpus
-from ..record.problems import NAME, values_of
 from ..record.text import span
 from ..studies import SLICES
 from ..tables.claims import LEDGER
@@ -31,7 +29,30 @@ from .notebook import badge
 COMPARED = {(version, baseline): words for words, version, baseline, _ in ROWS}
 LOADS = {"their SMs": SLICES, "their shapes": "", "full card": "filled"}  # with the study of each
 SIDES = {1: "faster", 0: "tie", -1: "slower"}
-PROBLEM = re.compile(rf" at ({re.sub(r'[?]P<[a-z_]+>', '?:', NAME.pattern)})")  # in what a comparison tells
+NOT_TESTED = "not tested"
+
+
+class Brief(NamedTuple):
+    """A finding that differs in short: what it compares, a card's numbers in words, and what may explain the change."""
+
+    what: str
+    numbers: str
+    why: str = NOT_TESTED
+
+
+DRAM = "The H200 reads DRAM faster (the table below), and reading may hide less of the rotation. Not tested."
+IN_SHORT = {  # by finding
+    "decode-free": Brief(
+        "What rotating adds to a decode step on raw keys, float16", "{half} with {keys} keys, {most} at most", DRAM
+    ),
+    "decode-rotated": Brief(
+        "The speed of cuDNN on rotated keys over ours on raw ones, decode, float16", "{here} with {most} keys", DRAM
+    ),
+    "fuse-half": Brief(
+        "Prompts in float16: cuDNN over ours without RoPE, and ours over libraries with it",
+        "cuDNN is faster at {lost} of {all}; with RoPE ours is at least {least} as fast",
+    ),
+}
 SIDE_OF_CLAIM = {word: side for side, words in enumerate((STANDS, BETWEEN, FALLS)) for word in words}
 
 
@@ -136,41 +157,13 @@ def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
 
 
 def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
-    """A row for each finding and card: what was compared there, the numbers other than the sentence's, what differs."""
+    """A row for each finding and card: how it compares there, and its numbers."""
     rows = []
     for one in findings.load().values():
         for e in cards:
             here = one.on(e)
-            known = {name: value for name, value in here.numbers.items() if here.given[name]}
-            compared = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.items())
-            home = one.home.numbers
-            moved = (f"{given} for {home[key]}" for key, given in here.numbers.items() if given != home[key])
-            first, *more = here.check.failed or ("",)
-            differs = in_words(f"{first}; and {len(more)} more" if more else first)
-            row = {"finding": one.id, "card": e.slug, "badge": here.badge, "compared": compared}
-            rows.append(row | {"moved": ", ".join(moved), "differs": differs if here.badge == findings.DIFFERS else ""})
-    return pd.DataFrame(rows, columns=["finding", "card", "badge", "compared", "moved", "differs"])
-
-
-def in_words(comparison: str) -> str:
-    """A comparison with its shapes in words."""
-
-    def shape(found: re.Match[str]) -> str:
-        problem = Problem(*values_of(found[1]))
-        return f", {label(problem)} in {problem.dtype}"
-
-    return PROBLEM.sub(shape, comparison)
-
-
-def differences(frame: pd.DataFrame, cards: Sequence[Evidence]) -> str:
-    """The findings that a card contradicts as a list: each with its numbers that differ and a comparison that fails."""
-    known, items = findings.load(), []
-    for e, name in zip(cards, named(cards)):
-        for row in frame[(frame["card"] == e.slug) & (frame["badge"] == findings.DIFFERS)].itertuples():
-            differs = re.sub(r"\w+", lambda word: f"`{word[0]}`" if word[0] in VERSIONS else word[0], str(row.differs))
-            told = "; ".join(filter(None, (str(row.moved), differs)))
-            items.append(f"- {known[str(row.finding)].home.text.removeprefix('> ')} *On the {name}:* {told}.")
-    return "\n".join(items)
+            rows.append((one.id, e.slug, here.badge, here.numbers))
+    return pd.DataFrame(rows, columns=["finding", "card", "badge", "numbers"])
 
 
 def finding_counts(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
@@ -182,14 +175,22 @@ def finding_counts(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
 
 
 def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
-    """The findings that a card contradicts, with the numbers of each card."""
-    known, inline, rows = findings.load(), MarkdownIt().renderInline, []
+    """The findings that a card contradicts: in short words, the numbers of each card, and what may explain it."""
+    rows = []
     for name, mine in frame.groupby("finding", sort=False):
         if findings.DIFFERS in set(mine["badge"]):
+            brief = IN_SHORT.get(str(name)) or Brief(findings.load()[str(name)].home.text.removeprefix("> "), "")
             cells = (
-                lines(badge(row.badge), escape(row.differs), small(escape(row.compared))) for row in mine.itertuples()
+                lines(_numbers(brief, row.badge, row.numbers), small(badge(row.badge))) for row in mine.itertuples()
             )
-            sentence = inline(known[str(name)].home.text.removeprefix("> "))
-            rows.append((f"<span class='reference-card'>{sentence}</span>", *cells))
-    caption = f"Findings that differ on one of these cards: {len(rows) or 'none'}."
-    return Table(("finding", *named(cards)), rows, caption=caption, source=DECIDED)
+            rows.append((MarkdownIt().renderInline(brief.what), *cells, brief.why))
+    header, title = ("finding", *named(cards), "what may explain it"), "Findings that differ"
+    return Table(header, rows, source=DECIDED, title=title)
+
+
+def _numbers(brief: Brief, word: str, given: Mapping[str, str]) -> str:
+    """The numbers of a card in words; without words for them, by their names."""
+    if word == findings.NOT_MEASURED:
+        return ""
+    plain = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+    return escape(brief.numbers.format(**given) if brief.numbers else plain)

@@ -107,13 +107,6 @@ def told(version: Version) -> list[str]:
     return found
 
 
-WHERE = {  # by what chooses it: where a kernel takes a call that its row covers, if not always
-    "prompt_split": "where tiles of queries are few for the keys that there are",
-    "prompt_persistent": "up to 192 dims, where queries are many",
-    "wide_decode": "where a key has too many dims for a warp",
-    "chunk": "where tiles of queries are few for the keys that there are",
-    "prompt32": "where estimates say that V8 is slower",
-}
 OPS = {"rope": "rope_attention", "attention": "attention"}  # the call of a family, if it has one of its own
 
 
@@ -137,13 +130,12 @@ def served(version: Version) -> str:
     texts = []
     for place, rule in enumerate(TABLE):
         if names[place] == wanted and version.family in OPS:
-            where = WHERE.get(rule.choose.__name__, "") if wanted == version.id else f"where {link(V8)} is slower"
+            where = f"where {link(V8)} is slower" if wanted != version.id else rule.when if rule.when != ANY else ""
             above = [name for name, other in zip(names[:place], TABLE) if _meet(other, rule)]
             texts.append(", ".join(filter(None, (
                 f"{' and '.join(rule.dtypes)}, {rule.queries} queries a head",
-                f"keys: {rule.keys}" * (rule.keys != ANY),
-                f"compute capability: {rule.capability}",
                 where,
+                f"compute capability {rule.capability}" * (rule.capability != ANY),
                 f"unless {' or '.join(map(link, above))} takes the call" * bool(above),
             ))))  # fmt: skip
     if not texts:

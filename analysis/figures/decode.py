@@ -4,14 +4,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogFormatterSciNotation, NullLocator
 
 from ..evidence import Evidence, measured
 from ..findings.decode import GRAPH, RAW, STUDY, UNROTATED, step
 from ..models.rivals import right
 from ..studies import FLASHINFER, LONGEST, SWEPT
 from ..tables.table import missing
-from .style import FUSED, LIBRARY, PALETTE, Plot, canvas, legend, log_ticks
+from .style import FUSED, LIBRARY, PALETTE, Plot, canvas, log_ticks
 
 DTYPES = ("float32", "float16")
 FLASH, CUDNN = PALETTE[4], PALETTE[2]
@@ -32,9 +32,15 @@ LINES = (
     Line("ours, rotated", dict.fromkeys(DTYPES, UNROTATED), False, {"color": FUSED, "marker": "o", "ls": ":"}),
     Line("ours, raw keys", dict.fromkeys(DTYPES, RAW), True, {"color": FUSED, "marker": "o"}),
 )
-NUDGED = {"cuDNN, rotated": 14, "ours, raw keys": 3}  # points, of names that would meet
+NUDGED = {"FlashInfer, rotated": 15, "cuDNN, rotated": 3, "ours, raw keys": -9}  # points, of names that would meet
+ERRORS: dict[str, dict[str, Any]] = {
+    "ours": {"color": FUSED, "marker": "o"},
+    "PyTorch": {"color": LIBRARY, "marker": "s"},
+    "FlashInfer": {"color": FLASH, "marker": "v"},
+}
+BESIDE = {"ours": (-6, -13), "PyTorch": (14, -22), "FlashInfer": (-8, 3)}  # points, of names from where lines end
 TICKS = [256, 1024, 4096, 16384, 131072]
-DRAWN = ("PyTorch, raw keys", "FlashInfer, raw keys", "cuDNN, rotated", "ours, raw keys")
+DRAWN = tuple(line.label for line in LINES if line.label != "ours, rotated")
 
 
 def _keys(axis: Axes, ticks: list[int], words: str) -> None:
@@ -81,6 +87,7 @@ def decode_time(e: Evidence) -> Plot | str:
                 at, aside = (end["keys"], end["us"] / end["reading_us"]), (6, NUDGED.get(line.label, -3))
                 axis.annotate(line.label, at, aside, color=line.look["color"], **read)
         log_ticks(axis, "y", 1, 10, "×")
+        axis.set_ylim(bottom=0.75)
         axis.set_ylabel("time over the least possible")
         _keys(axis, TICKS, "keys")
         axis.set_xlim(right=9 * SWEPT[-1])
@@ -88,10 +95,11 @@ def decode_time(e: Evidence) -> Plot | str:
         "decode-time",
         figure,
         "One query in a layer of LLaMA, float16, on the GPU alone; K and V are read from memory, not from L2. The "
-        "least possible is an empty launch and one read of K and V. The CSV has more: on rotated keys, "
-        f"and in float32.{_left_out(e)}",
-        "Lines of time over that of reading K and V, by the number of keys, in float16. Ours with raw keys is lowest "
-        "with many keys, near cuDNN's with rotated ones; FlashInfer lies above and PyTorch highest.",
+        "least possible is an empty launch and one read of K and V. Solid: raw keys; dotted: keys that are rotated "
+        f"already. The CSV has ours on rotated keys, and float32.{_left_out(e)}",
+        "Lines of time over that of reading K and V, by the number of keys, in float16. Ours with raw keys is lowest. "
+        "With many keys cuDNN and FlashInfer with rotated ones come near it; FlashInfer and PyTorch with raw keys stay "
+        "above.",
         frame,
         measured(e, STUDY),
     )
@@ -109,10 +117,10 @@ def decode_added(e: Evidence) -> Plot | str:
         for dtype, filled in zip(DTYPES, (None, "w")):
             mine = frame[frame["dtype"] == dtype]
             axis.plot(mine["keys"], mine["added_percent"], "o-", color=FUSED, ms=5, mfc=filled)
-            end = mine.iloc[-1]
-            up = 5 if filled else -11
-            at = (end["keys"], end["added_percent"])
-            axis.annotate(dtype, at, (-2, up), textcoords="offset points", fontsize=8.5)
+            start = mine.iloc[0]
+            axis.annotate(
+                dtype, (start["keys"], start["added_percent"]), (0, 6), textcoords="offset points", fontsize=8.5
+            )
         axis.margins(y=0.25)
         axis.yaxis.set_major_formatter(lambda share, _: f"{share:.0f} %")
         axis.set_ylabel("added by rotating")
@@ -141,37 +149,42 @@ def _left_out(e: Evidence) -> str:
 
 
 def decode_error(e: Evidence) -> Plot | str:
-    """Relative error of a step by the position of its query."""
+    """Relative error of a step by the position of its query, a panel a dtype."""
     rows = []
     for dtype in DTYPES:
-        drawn = [("ours", RAW), ("PyTorch, one graph", GRAPH[dtype]), ("FlashInfer", "flashinfer_rope")]
-        for label, name in drawn[: 3 if dtype == "float16" else 2]:
+        drawn = {"ours": RAW, "PyTorch": GRAPH[dtype], "FlashInfer": FLASHINFER[0]}  # which has no float32
+        for label, name in drawn.items():
             for problem in (*(step(dtype, keys) for keys in SWEPT), step(dtype, LONGEST, heads=4, kv_heads=1)):
                 if e.study(STUDY).check(name, problem):
                     err = e.relative_error(name, STUDY, problem=problem)[problem]
-                    rows.append((dtype, f"{label}, {dtype}", name, problem.seq_k, err.value))
+                    rows.append((dtype, label, name, problem.seq_k, err.value))
     frame = pd.DataFrame(rows, columns=["dtype", "series", "version", "keys", "relative_err"]).dropna()
     if frame.empty:
         return missing(STUDY)
     title = "Angles in float32 drift with the position; ours do not"
-    with canvas(title, height=3.4) as (figure, (axis,)):
-        for (series, points), marker in zip(frame.groupby("series", sort=False), "ososv"):
-            half = series.endswith("16")
-            color = {"ours": FUSED, "FlashInfer": FLASH}.get(series.partition(",")[0], LIBRARY)
-            look = {"color": color, "ls": ":" if half else "-", "mfc": "w" if half else None}
-            axis.plot(points["keys"], points["relative_err"], marker=marker, label=series, **look)
-        log_ticks(axis, "y", 1e-8, 1e-2)
-        _keys(axis, [256, 4096, 65_536, LONGEST], "keys, and the position of the query")
-        axis.set_ylabel("relative error")
-        legend(figure, [axis], size=8)
+    with canvas(title, 1, len(DTYPES), height=3.2, sharey=True) as (figure, axes):
+        for axis, dtype in zip(axes, DTYPES):
+            for series, points in frame[frame["dtype"] == dtype].groupby("series", sort=False):
+                look = ERRORS[str(series)]
+                axis.plot(points["keys"], points["relative_err"], lw=1.5, ms=5, **look)
+                end = (points["keys"].iloc[-1], points["relative_err"].iloc[-1])
+                style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5, "ha": "right"}
+                axis.annotate(series, end, BESIDE[str(series)], color=look["color"], **style)
+            log_ticks(axis, "y", 1e-8, 1e-2)
+            axis.yaxis.set_major_formatter(LogFormatterSciNotation())
+            _keys(axis, [1024, 32_768, LONGEST], "")
+            axis.set_title(dtype, loc="left")
+        axes[0].set_xlabel("keys, and the position of the query", loc="left")
+        axes[0].set_ylabel("relative error")
     return Plot(
         "decode-error",
         figure,
         "Error relative to float64 (a ratio of norms), for the worse of our two kinds of inputs. Heads as in "
         "the figure of times; at the last point 4 heads share one of K and V. PyTorch rotates by tables whose "
-        "angles are float32 products, as models make them; FlashInfer's angles are such products too.",
-        "Lines of the relative error by the number of keys. Those of PyTorch rise by a factor of hundreds in float32; "
-        "ours stay below one millionth in float32 and below one thousandth in float16.",
+        "angles are float32 products, as models make them; FlashInfer's angles are such products too. In float16 "
+        "rounding hides the drift of the angles up to some thousand keys.",
+        "Lines of the relative error by the number of keys, a panel a dtype. Those of PyTorch and FlashInfer rise with "
+        "the position; ours stay below one millionth in float32 and below one thousandth in float16.",
         frame,
         measured(e, STUDY),
     )

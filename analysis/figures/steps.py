@@ -167,7 +167,7 @@ def box(axis: Axes, left: float, low: float, width: float, height: float, *lines
 def _told(ratio: float) -> str:
     if not ratio:
         return "none"
-    return "<.01×" if ratio < 0.005 else number(ratio, "×", 0 if ratio >= 10 else 2)
+    return f"1/{1 / ratio:,.0f}" if ratio < 0.095 else number(ratio, "×", 0 if ratio >= 10 else 2)
 
 
 def _ratio(axis: Axes, x: float, y: float, ratio: float) -> None:

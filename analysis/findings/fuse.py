@@ -21,7 +21,7 @@ from ..models.rivals import (
     winners,
 )  # fmt: skip
 from ..studies import FLASH3, FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
-from . import Says, checks, committed, exact, faster, finding, not_slower, numbers, of_values, slower, times
+from . import Says, checks, committed, exact, faster, finding, numbers, of_values, slower, ties, times
 from .decode import COLD, MANY, RAW, STUDY, UNROTATED, rival, step
 
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt
@@ -95,8 +95,9 @@ def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str,
 
 
 def float32_over_others(e: Evidence, of: Callable[[Problem], bool] = bool) -> Estimates:
-    """Of every float32 call timed beside a peer: how many times as fast as the fastest it is."""
-    found = {problem: rival.over for problem, rival in beside_op(e).items() if of(problem)}
+    """Of every float32 call whose kernel, as it is today, was timed beside a peer: how many times as fast it is."""
+    every = ((problem, rival.over) for problem, rival in beside_op(e).items() if of(problem))
+    found = {problem: over for problem, over in every if not over.about.stale}
     if not found:
         raise NotMeasured("nothing was timed beside the op's kernels: `make measure STUDY=peers`")
     return Estimates(found, "×")
@@ -132,9 +133,9 @@ def fastest_other(
 
 
 @finding("fuse-server", """**Rotated keys in half precision, the usual cache of a server:** fuse nothing. Only the new
-query and key are left to rotate. Then call `attention` to decode, and FlashAttention 3 for long prompts. On an {where}
-`attention` is {decode:.2} as fast as FlashAttention 3 in decode, shape by shape. For long prompts it is {long:.2} as
-fast.""")
+query and key are left to rotate. Call `attention` to decode, and on Hopper cards FlashAttention 3 for long prompts. On
+an {where}, in bfloat16 and by the GPU alone, `attention` is {decode:.2} as fast as FlashAttention 3 in decode, shape by
+shape. For long prompts it is {long:.2} as fast.""")
 def server(e: Evidence) -> Says:
     timed = with_flash3(e)
     decode, long = (over_flash3(timed, *SERVED[call])[1] for call in (DECODE, PROMPTS))
@@ -144,17 +145,20 @@ def server(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-cache", """**Raw keys in half precision:** call `rope_attention`. In decode it fuses, and is at least
-{decode:.2} as fast as compiled RoPE in front of FlashAttention 3. For long prompts it rotates K first, and is
-{long:.2} as fast.""")
+@finding("fuse-cache", """**Raw keys in half precision:** call `rope_attention`. In decode it fuses. On an {where}, in
+bfloat16 and by the GPU alone, it is then {decode:.2} as fast as compiled RoPE in front of FlashAttention 3. For long
+prompts it rotates K first, and is {long:.2} as fast.""")
 def cache(e: Evidence) -> Says:
     timed = with_flash3(e)
     decode, long = (over_flash3(timed, *SERVED[call])[0] for call in (DECODE, PROMPTS))
-    return numbers(decode=times(decode.slowest), long=times(long)), checks(faster(decode), of_values(long > 1))
+    return numbers(where=named(timed), decode=times(decode), long=times(long)), checks(
+        faster(decode), of_values(long > 1)
+    )
 
 
-@finding("fuse-rule", """**float32:** fuse with up to {few} queries a head, and to decode from raw keys. At {lost} of
-{all} shapes with {least} to {few} queries a head fusing lost. With more it mostly gains nothing.""")
+@finding("fuse-rule", """**float32:** fuse with up to {few} queries a head, and to decode from raw keys. On the {card},
+by the GPU alone, fusing lost at {lost} of {all} shapes with {least} to {few} queries a head. With more queries it
+mostly gains nothing.""")
 def rule(e: Evidence) -> Says:
     few, many = outcomes(e, few_queries), outcomes(e, many_queries)
     read = (e.study(name).source("timings") for name in MAPPED)
@@ -165,8 +169,8 @@ def rule(e: Evidence) -> Says:
 
 
 @finding("fuse-choice", """`rope_attention`, *the op*, chooses for you. In float32 it fused up to {few} queries at every
-shape that we timed, and beyond that mostly not. It also fused at {kept} of the longer shapes. At none of these was it
-faster to rotate Q or K first, with the same attention.""")
+shape that we timed, and beyond that mostly not. It also fused at {kept} shapes with more queries. At those {kept},
+rotating Q or K first was never faster with the same attention.""")
 def choice(e: Evidence) -> Says:
     alike = dict(compared(e, bool))
     few, many = ([problem for problem in {**alike, **beside_op(e)} if (problem.seq_q > FEW_QUERIES) is long]
@@ -178,16 +182,19 @@ def choice(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("fuse-raw", """Must your cache hold raw keys? With rotated ones our kernel is up to {most:.2} as fast in
-float16, and level in float32 on many keys. [Raw keys](decode.html) pay where a cache is cut, moved, reused at other
-positions or stretched.""")
+@finding("fuse-raw", """Must your cache hold raw keys? On the {card}, with K and V read from DRAM, our decode step on
+rotated keys is up to {most:.2} as fast as on raw ones in float16. In float32 the two are level with {many:,} keys. [Raw
+keys](decode.html) pay where a cache is cut, moved, reused at other positions or stretched.""")
 def raw(e: Evidence) -> Says:
     half, single = (rival(e, dtype, UNROTATED, False) for dtype in ("float16", "float32"))
-    return numbers(most=times(1 / half.slowest)), checks(slower(half.slowest), not_slower(single.at(MANY)))
+    return numbers(most=times(1 / half.slowest), many=MANY), checks(
+        slower(half.slowest), ties(single.at(MANY))
+    )
 
 
-@finding("fuse-decode", """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* The call
-takes {us:.0}. It is {other:.1} as fast as [FlashInfer](decode.html), the fastest other that takes raw keys.""")
+@finding("fuse-decode", """**You generate a token**, and the cache holds {keys:,} raw keys in float16. *Fuse.* On the
+{card}, with K and V read from DRAM, the call takes {us:.0}. It is {other:.1} as fast as [FlashInfer](decode.html), the
+fastest other that takes raw keys.""")
 def decode(e: Evidence) -> Says:
     if not e.time(FLASHINFER[0], STUDY, COLD, problem=HALF_DECODE):
         raise NotMeasured(WITHOUT_FLASHINFER)
@@ -198,9 +205,9 @@ def decode(e: Evidence) -> Says:
     )
 
 
-@finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* On an {where}
-`rope_prompt_persistent`, the kernel that runs, takes {us:.0}. It is {other:.2} as fast as compiled RoPE and
-[FlashAttention 3](#beside-flash3), the fastest other.""")
+@finding("fuse-prompt", """**You read a prompt** of {tokens:,} tokens in bfloat16. *Rotate K first.* On an {where}, by
+the GPU alone, `rope_prompt_persistent`, the kernel that runs, takes {us:.0}. It is {other:.2} as fast as compiled RoPE
+and [FlashAttention 3](#beside-flash3), the fastest other.""")
 def prompt(e: Evidence) -> Says:
     timed = with_flash3(e)
     rival, over = min((fastest_other(timed, LAYER, study) for study in ("long", "half_prompts")), key=_over)
@@ -214,9 +221,9 @@ def _over(found: tuple[Rival, Estimates]) -> float:
     return found[0].over.value
 
 
-@finding("fuse-short", """**You have few tokens and huge heads** in float32, as the authors do. *Fuse.* The call takes
-{us:.0}. It is {other:.1} as fast as PyTorch's fastest way, one compiled graph. With the same attention, it is
-{hybrid:.2} as fast as a hybrid, and {apart:.2} as separate kernels.""")
+@finding("fuse-short", """**You have few tokens and huge heads** in float32, as the authors do. *Fuse.* On the {card},
+by the GPU alone, the call takes {us:.0}. It is {other:.1} as fast as PyTorch's fastest way, one compiled graph. With
+the same attention, it is {hybrid:.2} as fast as a hybrid, and {apart:.2} as separate kernels.""")
 def short(e: Evidence) -> Says:
     rival, over = fastest_other(e, MAIN, "peers")
     us = e.time(FULL, "peers", problem=MAIN)
@@ -247,12 +254,13 @@ def prompts_over(e: Evidence, peer: str) -> Estimates:
 
 
 @finding("fuse-half", """**Without RoPE**, cuDNN is faster than our `attention_prompt` at {lost} of {all} prompts in
-float16. **With RoPE**, it needs another pass over Q and K, and no library is faster than `rope_prompt` at any.""")
+float16. **With RoPE**, a library needs another pass over Q and K. Then `rope_prompt` is at least {least:.2} as fast as
+the fastest.""")
 def half(e: Evidence) -> Says:
     gain, plain = over_others(e, "half_prompts", "", WARM, *HALF, kernel=PROMPT), prompts_over(e, HALF_PEERS[3])
     lost = beside(plain).lost
     counted = {name: Estimate.count(n, plain.values()) for name, n in (("lost", lost), ("all", len(plain)))}
-    return numbers(**counted), checks(gain > 1, of_values(faster(gain)), lost > 0)
+    return numbers(**counted, least=times(gain.slowest)), checks(gain > 1, of_values(faster(gain)), lost > 0)
 
 
 @finding("fuse-half-flashinfer", """FlashInfer is faster at {lost} without RoPE, and at none with it.""")

@@ -13,7 +13,7 @@ from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
 from ..models.rivals import V8, flops_left
 from ..record import published
 from ..record.text import NOTHING, factor, number
-from ..studies import MAIN, PHASES, SLICES, THEIR_SMS
+from ..studies import MAIN, SLICES, THEIR_SMS
 from .table import Table, lines, link, mark, ratio, short, small, status, why_none
 
 RIGHT = "right"
@@ -30,15 +30,14 @@ REMARKS = {
     "attention": "At head dim 16384, which the write-up names, no document prints a time.",
     "rope": "V1 to V6a rotate all dims, and are compared with Separate that does, too. V8 is ours, and was timed in a "
     "study of its own with Separate beside it. It multiplies on tensor cores, which have another peak.",
-    "fp16": "Phase 4 is compared with Minimal, and Phase 7, which is ours, with Phase 4 in a study of its own. Phase 6 "
-    "has a causal mask: our × is over Phase 4 with that mask, the published one over Phase 4 without it.",
+    "fp16": "Phase 4 is compared with Minimal. Phase 6 has a causal mask: our × is over Phase 4 with that mask, the "
+    "published one over Phase 4 without it.",
 }
 
 
 def ladder(family: str) -> list[Version]:
-    """The log's steps in order, then Phase 7; where one was refused for its shared memory, that with more of it."""
-    of_log = [v for v in VERSIONS.values() if v.family == family and v.of_log and not v.fast_math]
-    found = of_log + [VERSIONS[name] for name in PHASES if VERSIONS[name].family == family]
+    """The steps of the documents in order; where one was refused for its shared memory, that with more of it."""
+    found = [v for v in VERSIONS.values() if v.family == family and v.of_log and not v.fast_math]
     replaced = {version.variant_of for version in found}
     return [version for version in found if version.id not in replaced]
 
@@ -54,7 +53,7 @@ def problem_of(e: Evidence, name: str) -> Problem | None:
 
 
 def study_of(e: Evidence, name: str) -> Study:
-    return e.study("half_prompts" if name in PHASES else "beyond" if VERSIONS[name].beyond else home(name))
+    return e.study("beyond" if VERSIONS[name].beyond else home(name))
 
 
 def base_of(name: str, problem: Problem | None) -> str:

@@ -1,14 +1,22 @@
-"""Phase 7 of the half-precision report beside cuDNN: times of a short and a long call, and how much of the peak."""
+"""Phase 7 of the half-precision report beside libraries: times of a short and a long call, and how much of the peak."""
 
 from kernels import Problem
 
 from ..evidence import Evidence, measured
-from ..findings.tensor_cores import AHEAD, BOTH, CUDNN, LONG, REPORT, WGMMA
+from ..findings.tensor_cores import AHEAD, BOTH, CUDNN, LONG, PHASE4, REPORT, SCORES, STUDY, WGMMA
+from ..studies import FLASHINFER, unrotated
 from .steps import ceiling
 from .table import Table, lines, link, missing, small, status, why_none
 
-STUDY = "half_prompts"
-ROWS = {BOTH: "both products", AHEAD: "copies ahead", WGMMA: "wgmma", CUDNN: "cuDNN"}
+ROWS = {
+    PHASE4: "Phase 4",
+    SCORES: "7a, scores in registers",
+    BOTH: "7b, both products",
+    AHEAD: "7c, copies ahead",
+    WGMMA: "7d, wgmma",
+    FLASHINFER[1]: "FlashInfer",
+    CUDNN: "cuDNN",
+}
 
 
 def phases(e: Evidence) -> Table | str:
@@ -18,6 +26,7 @@ def phases(e: Evidence) -> Table | str:
         return missing(STUDY)
 
     def cell(name: str, problem: Problem) -> str:
+        problem = unrotated(problem) if name == FLASHINFER[1] else problem
         us = e.time(name, STUDY, problem=problem)[problem]
         if not us:
             return status(why_none(us))
@@ -29,6 +38,7 @@ def phases(e: Evidence) -> Table | str:
     of = (f"{each.seq_q:,} tokens: {each.batch * each.heads} heads, head dim {each.hdim}." for each in shapes)
     caption = (
         f"{' '.join(of)} Times are of the GPU alone. Peak: what the tensor cores of the {e.card} were measured to "
-        f"reach. cuDNN is that of PyTorch {study.run['torch']}."
+        f"reach. cuDNN is that of PyTorch {study.run['torch']}. The long call has two sequences: FlashInfer takes "
+        "one here, and Phase 4 takes head dim 64 alone."
     )
     return Table(header, rows, header[1:], caption, source=measured(e, STUDY), title="A short and a long call")

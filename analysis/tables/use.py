@@ -1,22 +1,23 @@
 """How to use the kernel: whether fusing pays, how fast the op is beside others, and what a call costs."""
 
+import contextlib
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from kernels import VERSIONS, Problem, Unsupported
-from kernels.flash.choose import TABLE
+from kernels.flash.choose import ANY, TABLE, Rule
 from kernels.flash.decode.plan import MOST_QUERIES
 from kernels.limits import capability
 from kernels.op.warm import Call
 
-from ..evidence import Evidence, Undecided, computed, measured
+from ..evidence import Estimates, Evidence, Undecided, computed, measured
 from ..findings import fuse
 from ..findings.decode import RAW, STUDY
 from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others
@@ -25,16 +26,19 @@ from ..models.waves import CARDS
 from ..record.files import DATA, known_gpus, read_rows
 from ..record.text import NOTHING, factor, number
 from ..studies import MAIN, STUDIES
-from .table import Table, code, lines, link, mark, missing, ratio, small
+from .table import Table, code, lines, link, missing, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer
-    ("prompt of 2,048 tokens, bfloat16", fuse.LAYER, "long", "device_warm"),
-    ("prompt of 2,048 tokens, float32", replace(fuse.LAYER, dtype="float32"), "prompts", "device_warm"),
-    ("a step on 16,384 keys, float16", fuse.HALF_DECODE, "split_keys", "device_cold"),
-    ("a step on 16,384 keys, float32", fuse.FLOAT_DECODE, "split_keys", "device_cold"),
-    ("64 tokens, head dim 2048, float32", MAIN, "peers", "device_warm"),
+    ("prompt of 2,048 tokens", fuse.LAYER, "long", "device_warm"),
+    ("prompt of 2,048 tokens", replace(fuse.LAYER, dtype="float32"), "prompts", "device_warm"),
+    ("a step on 16,384 keys", fuse.HALF_DECODE, "split_keys", "device_cold"),
+    ("a step on 16,384 keys", fuse.FLOAT_DECODE, "split_keys", "device_cold"),
+    ("64 tokens, head dim 2048", MAIN, "peers", "device_warm"),
 )
-COUNTS = ("wins", "ties", "losses")
+FROM = {"device_warm": "inputs in L2", "device_cold": "K and V from DRAM"}  # by timer, where inputs are before a call
+SIDES = {1: "faster", 0: "level", -1: "slower"}
+COUNTS = tuple(SIDES.values())
+TIE = "Level is a <a href='../glossary.html#term-tie'>tie</a>"
 LETTERS = "B batch, H heads, S queries and keys, D head dim, R rotated dims."
 
 
@@ -50,19 +54,19 @@ def costs(e: Evidence) -> Table:
         buffers = VERSIONS[version](problem, at.target).buffers
         extra = sum(math.prod(buffer.shape) * np.dtype(buffer.dtype.replace("bfloat", "float")).itemsize
                     for name, buffer in buffers.items() if name not in ("q", "k", "v", "out"))  # fmt: skip
-        words += f", on an {fuse.named(at)}" * (at is not e)
+        where = lines(fuse.named(at), small(FROM[timer]))
         shown = number(own.value, digits=0 if own.value >= 10 else 1) if own else NOTHING
-        rows.append((words, shown, over, number(extra / 1e6, digits=1)))
-    header = ("call", "µs", "over the fastest other", "extra MB")
+        rows.append((words, problem.dtype, where, shown, over, number(extra / 1e6, digits=1)))
+    header = ("call", "dtype", "card", "µs", "over the fastest other", "extra MB")
     caption = (
-        f"The GPU alone, {e.card}; steps read K and V from memory. All but the last are of a LLaMA layer: 32 heads on "
-        "8 of K and V, head dim 128. Others: PyTorch (compiled or not), a kernel of ours in the language Triton, "
-        "FlashInfer and, where another card is named, FlashAttention 3; those with a right result. Written out: "
+        "The GPU alone. All but the last are of a LLaMA layer: 32 heads on 8 of K and V, head dim 128. Others: PyTorch "
+        "(compiled or not), a kernel of ours in the language Triton, FlashInfer and, on the H200, FlashAttention 3; "
+        "those with a right result. Written out: "
         "scores, softmax and the product with V as operations of PyTorch, whose compiler fuses what it can. Extra: "
         "memory beside the tensors of the call, by the plan of the kernel."
     )
     source = measured(e, *{study: None for _, _, study, _ in CALLS}) + computed("memory by the plan")
-    return Table(header, rows, header[1:], caption, source=source, title="What calls take")
+    return Table(header, rows, header[3:], caption, source=source, title="What calls take")
 
 
 HERE = (  # in words, a call
@@ -87,9 +91,9 @@ def cards() -> Table:
         rows.append((lines(names, small(f"compute capability {version}")), *cells, known))
     header = ("GPU", *(words for words, _ in HERE), "known")
     caption = (
-        "Kernels that rope_attention runs. Compiled: registers and shared memory are on each version's page. Emulated: "
-        "the kernels' code passes the checks in the emulator. On a card that was not timed "
-        "the speedup over PyTorch is unknown."
+        "Kernels that rope_attention runs. Compiled: assembled for the card at a shape or two, whose registers and "
+        "shared memory are on the version's page. Emulated: the kernels' code passes the checks in the emulator. On a "
+        "card that was not timed the speedup over PyTorch is unknown."
     )
     source = computed("the table by which the op chooses, asked for each card")
     return Table(header, rows, caption=caption, id="cards", source=source, title="Your card: RTX 4090, A100 and others")
@@ -113,53 +117,47 @@ def _runs(problem: Problem, target: str) -> str:
     return lines(link(version), small(CORES[core]) if core else "")
 
 
+FUSES = {  # by kernel, what it rotates itself
+    "prompt_split": "fused up to 64 rows a KV head, else a hybrid", "prompt_persistent": "a hybrid: K is rotated first",
+    "prompt": "a hybrid: K is rotated first", "prompt32": "not fused: Q and K are rotated first",
+}  # fmt: skip
+
+
+def _kernel(rule: Rule) -> str:
+    return V8 if rule.kernel == "cluster" else f"rope_{rule.kernel}"
+
+
 def rules() -> Table:
-    """Which kernel the op runs for a call, and why."""
-    rows = [
-        (" and ".join(rule.dtypes), rule.queries, rule.keys, rule.capability, link(name), escape(rule.reason))
-        for rule in TABLE
-        for name in (V8 if rule.kernel == "cluster" else f"rope_{rule.kernel}",)
-    ]
-    header = ("dtype", "queries a head", "keys", "compute capability", "kernel", "why")
-    caption = (
-        "A call runs the first kernel whose row fits and that takes it; PyTorch computes what none takes. Rows are the "
-        "queries of all heads that share a head of K and V (a KV head). A tile is the rows, or the keys, that a block "
-        "multiplies at a time. mma.sync and wgmma are instructions for tensor cores, of a warp and, on Hopper cards, "
-        "of four. "
-        "<code>python -m kernels which --seq-q 1 --seq-k 4096 --dtype float16</code> says it for a call."
-    )
-    source = computed("the table by which the op chooses")
-    return Table(header, rows, caption=caption, source=source, title="Which kernel runs, and why")
-
-
-def beside_pytorch(e: Evidence) -> Table | str:
-    """The op's kernels and their fastest peer at every problem timed beside one: the smallest speedup first."""
-    found = beside_op(e)
-    if not found:
-        return missing("peers")
-    (usual, _), *_ = Counter(rival.version for rival in found.values()).most_common(1)
+    """Which kernel the op runs for a call, and when."""
     rows = [
         (
-            label(problem),
-            lines(number(rival.ours.value, digits=1), _named(served(e, problem), V8, served(e, problem))),
-            lines(number(rival.us.value, digits=1), _named(rival.version, usual, VERSIONS[rival.version].title)),
-            lines(ratio(rival.over), mark("slower", "wrong") * (rival.over.side < 0)),
+            " and ".join(rule.dtypes), rule.queries, "–" if rule.when == ANY else rule.when, rule.capability,
+            lines(link(_kernel(rule)), small(FUSES.get(rule.kernel, "fused"))),
         )
-        for problem, rival in sorted(found.items(), key=lambda pair: pair[1].over.value)
-    ]
-    header = ("problem", "rope_attention, µs", "fastest other, µs", "speedup")
+        for rule in TABLE
+    ]  # fmt: skip
+    header = ("dtype", "queries a head", "when", "compute capability", "kernel")
+    example = Problem("rope", 1, 8, 8, 1, 4096, 128, 128, dtype="float16")
     caption = (
-        f"Time of one call on the GPU alone, {e.card}, float32, tensors in the L2 cache if they fit. The smallest "
-        f"speedup comes first, with the 95 % interval {e.covers()}. {LETTERS} rope_attention "
-        "chooses by an estimate for each shape whether to fuse fully, to rotate K "
-        "first (rope_hybrid_v8), or Q and K (rope_prompt32). Where nothing is named, it runs rope_v8, full fusion, and "
-        f"the fastest other with a right result is: {VERSIONS[usual].title}."
+        "A call runs the first kernel whose row fits and that takes it; PyTorch computes what none takes. Rows a KV "
+        "head are the queries of all heads that share a head of K and V. For example, float16, 1 query, 8 heads of "
+        f"queries and of K, 4,096 keys: there is 1 row a KV head, so {link(Call(example).served('sm_90')[0])} runs. "
+        "<code>python -m kernels which --heads 8 --seq-q 1 --seq-k 4096 --dtype float16</code> says it for a call."
     )
-    return Table(header, rows, header[1:], caption, source=measured(e, *MEASURED_IN), title="Beside PyTorch")
+    source = computed("the table by which the op chooses")
+    return Table(header, rows, caption=caption, source=source, title="Which kernel runs")
 
 
-def _named(version: str, usual: str, title: str) -> str:
-    return "" if version == usual else small(escape(title))
+def reasons() -> Table:
+    """Why the op runs each kernel, from its source."""
+    told = {_kernel(rule): rule.reason for rule in TABLE}
+    caption = (
+        "A tile is the rows, or the keys, that a block multiplies at a time. mma.sync and wgmma are instructions for "
+        "tensor cores, of a warp and, on Hopper cards, of four."
+    )
+    rows = [(link(name), escape(reason)) for name, reason in told.items()]
+    source = computed("the table by which the op chooses")
+    return Table(("kernel", "why"), rows, caption=caption, source=source, title="Why each kernel runs")
 
 
 def fusing(e: Evidence) -> Table | str:
@@ -174,8 +172,8 @@ def fusing(e: Evidence) -> Table | str:
     })
     caption = (
         f"{e.card}: at how many shapes full fusion is faster than, level with or slower than the better of a hybrid "
-        "and separate kernels with the same attention. A tie is within 3 %, or its interval reaches 1. Queries are "
-        f"those of a head; a call with up to {MOST_QUERIES} counts as decode."
+        f"and separate kernels with the same attention. {TIE}. Queries are those of a head; a call with up to "
+        f"{MOST_QUERIES} counts as decode."
     )
     if not rows:
         return missing("map")
@@ -216,8 +214,8 @@ def calls(e: Evidence) -> Table | str:
     })
     caption = (
         f"With RoPE, {e.card}: at how many shapes rope_attention is faster, level or slower than the fastest other. "
-        "Counted are shapes at which the kernel that runs today was timed beside one. Decode: raw keys, up to "
-        f"{MOST_QUERIES} queries. Triton: a kernel of ours in that language."
+        f"{TIE}. Counted: shapes where today's kernel and at least one library were timed in one run. Decode: raw "
+        f"keys, up to {MOST_QUERIES} queries. Triton: a kernel of ours in that language.{_lost(e)}"
     )
     if not rows:
         return missing("peers")
@@ -226,24 +224,78 @@ def calls(e: Evidence) -> Table | str:
     return Table(header, rows, COUNTS, caption, source=source, title="Does our call win?")
 
 
-def server(e: Evidence) -> Table:
-    """The call for a server in half precision, by what its cache holds, and what that gains."""
+def _lost(e: Evidence) -> str:
+    """The float32 calls that lose, in words."""
+    try:
+        lost = {problem: over for problem, over in float32_over_others(e).items() if over.side < 0}
+    except Undecided:
+        return ""
+    others = {p: VERSIONS[beside_op(e)[p].version].title for p in lost}
+    told = (f"{label(p)} ({factor(lost[p].value)} of {title})" for p, title in others.items())
+    return f" The float32 calls that lose: {escape('; '.join(told))}." if lost else ""
+
+
+FLASH3, PEERS, SHORTER, LEAST = "FlashAttention 3", "PyTorch and Triton", "a shorter prompt", 1024
+UNTIMED = (  # what to call on cards that were not timed
+    "any call, on other cards", "raw, any dtype", code("rope_attention"), "nothing: time PyTorch's compiled call, too",
+), (
+    "any call, on other cards", "rotated, any dtype", lines("PyTorch's", code("scaled_dot_product_attention")),
+    f"nothing: time {code('attention')}, too",
+)  # fmt: skip
+
+
+def _prompt(problem: Problem) -> bool:
+    return not fuse.decodes(problem) and problem.seq_q >= problem.seq_k
+
+
+FLOAT32: dict[str, Callable[[Problem], bool]] = {  # the same calls in float32
+    fuse.DECODE: fuse.decodes,
+    fuse.CHUNK: lambda problem: 16 <= problem.seq_q <= 512 and problem.seq_q < problem.seq_k,
+    fuse.PROMPTS: lambda problem: _prompt(problem) and problem.seq_q >= LEAST,
+}
+
+
+def what_to_call(e: Evidence) -> Table:
+    """What to call by the phase, what the cache holds and the dtype, and what was measured on which card."""
     timed, rows = fuse.with_flash3(e), []
+
+    def add(words: str, dtype: str, others: str, count: Callable[[], Estimates]) -> None:
+        """A row of raw keys on this card, where it was measured."""
+        with contextlib.suppress(Undecided):
+            rows.append((words, f"raw, {dtype}", code("rope_attention"), _found(e, "rope_attention", count(), others)))
+
     for words, of in fuse.SERVED.items():
         raw, rotated = fuse.over_flash3(timed, *of)
-        for keys, call, gains in (("rotated", "attention", rotated), ("raw", "rope_attention", raw)):
+        for keys, call, gains, front in (
+            ("rotated", "attention", rotated, ""), ("raw", "rope_attention", raw, "RoPE and "),
+        ):  # fmt: skip
             counts = beside(gains)
-            best = code(call) if counts.won >= counts.lost else "FlashAttention 3"
-            ours = lines(f"{gains}", small(f"of {call}"))
-            rows.append((words, keys, best, ours, *map(str, counts)))
-    header = ("your call", "keys in the cache", "what to call", "ours over FlashAttention 3", *COUNTS)
+            best = code(call) if counts.won >= counts.lost else lines(FLASH3, small("for Hopper cards"))
+            rows.append((words, f"{keys}, bfloat16", best, _found(timed, call, gains, front + FLASH3)))
+        add(words, "float32", PEERS, partial(float32_over_others, e, FLOAT32[words]))
+    add(SHORTER, "float16", "PyTorch and FlashInfer", lambda: _short_half(e))
+    add(SHORTER, "float32", PEERS, lambda: float32_over_others(e, lambda p: _prompt(p) and p.seq_q < LEAST))
+    rows.append(("any call", "rotated, float32", code("attention"), "few shapes beside a library"))
+    header = ("your call", "keys in the cache", "what to call", "measured")
     caption = (
-        f"{timed.card}, bfloat16, warm. Ours is attention for rotated keys, rope_attention for raw ones; ratios are "
-        "least to largest by shape, and wins are shapes at which ours is faster. At each call compiled RoPE rotates "
-        "raw keys in front of FlashAttention 3."
+        "How many times as fast as another ours is, least to largest by shape, and at how many shapes it is faster, "
+        f"level and slower; by the GPU alone, inputs in L2 if they fit. {TIE}. Raw keys are rotated at each call: in "
+        "front of FlashAttention 3 by compiled RoPE. float16 and bfloat16 run the same kernels. PyTorch and Triton: "
+        "the fastest of both; the kernel in Triton is ours."
     )
-    source, title = measured(timed, "few", "long"), "In a server, half precision"
-    return Table(header, rows, header[3:], caption, source=source, title=title)
+    source = measured(timed, "few", "long") + measured(e, *MEASURED_IN, "half_prompts")
+    return Table(header, [*rows, *UNTIMED], caption=caption, source=source, title="What to call")
+
+
+def _short_half(e: Evidence) -> Estimates:
+    gains = over_others(e, "half_prompts", "", WARM, *HALF)
+    return gains.at(*(problem for problem in gains if problem.seq_q < LEAST))
+
+
+def _found(e: Evidence, call: str, gains: Estimates, other: str) -> str:
+    """How a call does over another on a card: the range, and at how many shapes it is faster, level and slower."""
+    counts = ", ".join(f"{n} {word}" for n, word in zip(beside(gains), SIDES.values()))
+    return lines(f"{code(call)} {gains} over {other}", small(f"{fuse.named(e).partition(' ')[0]}: {counts}"))
 
 
 def beside_flash3(e: Evidence) -> Table:
@@ -254,13 +306,14 @@ def beside_flash3(e: Evidence) -> Table:
         for problem in rope:
             ours = served(timed, problem)
             us = lines(number(timed.time(ours, study, problem=problem)[problem].value, digits=1), small(ours))
-            rows.append((label(problem), us, ratio(rope[problem]), ratio(alone[problem])))
+            gains = (lines(ratio(each), small(SIDES[each.side])) for each in (rope[problem], alone[problem]))
+            rows.append((label(problem), us, *gains))
     title = "Beside FlashAttention 3, call by call"
     header = ("problem", "rope_attention, µs", "over RoPE and FlashAttention 3", "attention over FlashAttention 3")
     caption = (
-        f"{timed.card}, bfloat16, the GPU alone, warm. Above 1 ours is faster. RoPE in front of FlashAttention 3 "
-        "rotates all keys at each call. The last column is of tensors that are rotated already, as in a server's "
-        f"cache. {LETTERS}"
+        f"{timed.card}, bfloat16, the GPU alone, inputs in L2 if they fit. Above 1 ours is faster. {TIE}, by the ratio "
+        "before it is rounded. RoPE in front of FlashAttention 3 rotates all keys at each call. The last column is of "
+        f"tensors that are rotated already, as in a server's cache. {LETTERS}"
     )
     return Table(header, rows, header[1:], caption, source=measured(timed, "few", "long"), title=title)
 

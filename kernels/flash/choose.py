@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from ..version import Unsupported
 from .call import NAMES, Call, Request
-from .chunks.plan import chunk_call, pays
+from .chunks.plan import LEAST_CHUNK_KEYS, LEAST_RATIO, chunk_call, pays
 from .cluster.call import cluster_call
 from .decode.plan import MOST_QUERIES, decode_call
 from .prompts.float32_plan import LEAST_ROWS, pays32, prompt32_call
-from .prompts.plan import Persistent, Split, prompt_call
-from .wide.plan import pays_wide, wide_call
+from .prompts.plan import MOST_ROWS, MOST_STAYING_DIMS, Persistent, Split, prompt_call
+from .wide.plan import NARROW_DIMS, pays_wide, wide_call
 
 FLOAT32, HALF = ("float32",), ("float16", "bfloat16")
 MANY = MOST_QUERIES + 1
@@ -120,14 +120,14 @@ def cluster(request: Request) -> Call:
 class Rule(NamedTuple):
     """A row: the kernel for calls of these dtypes with `least` to `most` queries a head, if `choose` takes them.
 
-    What `choose` asks beside is told in words: how many keys, and which compute capability.
+    What `choose` asks beside is told in words: `when`, and which compute capability.
     """
 
     kernel: str
     dtypes: tuple[str, ...]
     least: int
     most: int | None
-    keys: str
+    when: str
     capability: str
     choose: Callable[[Request], Call]
 
@@ -150,15 +150,23 @@ class Rule(NamedTuple):
         return " ".join(inspect.cleandoc(self.choose.__doc__ or "").split())
 
 
+SPLITS = (
+    f"up to {MOST_QUERIES} queries: more than {MOST_ROWS[128]} rows a KV head (above 128 dims: more than "
+    f"{MOST_ROWS[256]}); more queries: where by estimates split keys are faster"
+)
+STAYS = f"up to {MOST_STAYING_DIMS} dims, where by estimates large tiles pay"
+WIDE = f"more than {NARROW_DIMS} dims; or more than {NARROW_DIMS // 2}, and more than 2 rows a KV head"
+CHUNKS = f"{LEAST_CHUNK_KEYS} keys, and {LEAST_RATIO} a query, or more, "
+SLOWER = "where by estimates V8 is slower"
 TABLE = (
-    Rule("prompt_split", HALF, 1, None, ANY, "8.0 or more", prompt_split),
+    Rule("prompt_split", HALF, 1, None, SPLITS, "8.0 or more", prompt_split),
     Rule("decode", HALF, 1, MOST_QUERIES, ANY, "8.0 or more", decode),
-    Rule("prompt_persistent", HALF, MANY, None, ANY, "9.0", prompt_persistent),
+    Rule("prompt_persistent", HALF, MANY, None, STAYS, "9.0", prompt_persistent),
     Rule("prompt", HALF, MANY, None, ANY, "8.0 or more", prompt),
-    Rule("wide_decode", FLOAT32, 1, MOST_QUERIES, ANY, "9.0 or more", wide_decode),
+    Rule("wide_decode", FLOAT32, 1, MOST_QUERIES, WIDE, "9.0 or more", wide_decode),
     Rule("decode", FLOAT32, 1, MOST_QUERIES, ANY, ANY, decode),
-    Rule("chunk", FLOAT32, MANY, None, "512, and 8 a query, or more", "8.6 or more", chunk),
-    Rule("prompt32", FLOAT32, LEAST_ROWS, None, f"{LEAST_ROWS} or more", "9.0", prompt32),
+    Rule("chunk", FLOAT32, MANY, None, CHUNKS + SLOWER, "8.6 or more", chunk),
+    Rule("prompt32", FLOAT32, LEAST_ROWS, None, f"{LEAST_ROWS} keys or more, {SLOWER}", "9.0", prompt32),
     Rule("cluster", FLOAT32, 1, None, ANY, ANY, cluster),
 )
 

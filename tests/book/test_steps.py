@@ -15,7 +15,6 @@ from analysis.models import moves
 from analysis.models.rivals import V8
 from analysis.record import published
 from analysis.record.files import COUNTS, problem_of, read_table
-from analysis.studies import PHASES
 from analysis.tables.steps import ladder, shown, study_of
 from analysis.tables.steps import problem_of as shown_at
 from kernels import VERSIONS
@@ -64,7 +63,7 @@ def test_pictures_of_a_ladder_are_its_plans_and_counts(e: Evidence, family: str)
 def test_row_of_a_step_has_its_published_and_measured_times(e: Evidence, family: str) -> None:
     table = tables.steps(e, family).plain()
     rows = {version.id: dict(zip(table.header, row)) for version, row in zip(shown(family), table.rows, strict=True)}
-    assert {v.variant_of or v.id for v in ladder(family) if v.id not in PHASES} == {
+    assert {v.variant_of or v.id for v in ladder(family)} == {
         v.id for v in VERSIONS.values() if v.family == family and v.of_log and not (v.fast_math or v.variant_of)
     }
     for name, row in rows.items():
