@@ -10,9 +10,10 @@ from kernels import VERSIONS
 
 from ..claims import judge
 from ..claims.claim import WRITE_UP
-from ..claims.measures import BUSY, DRAM, FLOAT4, L1, L2, busiest_memory_percent, fp32_percent
+from ..claims.measures import BUSY, DRAM, FLOAT4, L1, L2, SCALAR, busiest_memory_percent, fp32_percent
 from ..claims.rule import IN_PROSE
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured, pool, said, stated
+from ..evidence.current import PTXAS
 from ..studies import MAIN, SLICES, STALLS, TIMERS
 from . import Says, checks, committed, exact, faster, finding, not_faster, numbers, of_values, slower, times
 from .rope import v1
@@ -22,6 +23,7 @@ DUE = 0.05  # of the ratios lie outside intervals of 95 %
 SMALL = (128, 512, 2048)  # head dims with four heads of 64 tokens
 DIMS = (512, 2048, 4096, 8192)
 V7, SEPARATE, ONLINE = "rope_v7", "rope_separate", "attention_online_fixed"
+FRONT = (V7, SEPARATE, "rope_v1c", "sinusoidal_v5", SCALAR, FLOAT4)  # of the documents, on the front page
 SECTORS = {  # the card's counter, and the emulator's
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "global.read.sectors",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "global.write.sectors",
@@ -237,9 +239,19 @@ def outside(e: Evidence) -> dict[str, float]:
     return {timer: float(unseen["outside"][timer] / unseen["ratios"][timer]) for timer in TIMERS}
 
 
+@finding("method-assembler", """On *their SMs* and on the whole card, the bars of the documents' kernels in the front
+page's figure are of code that `ptxas` assembled.""")
+def assembled(e: Evidence) -> Says:
+    rows = pd.concat([e.study(name).timings for name in ("log", SLICES) if e.study(name)])
+    mine = rows[rows["version"].isin(FRONT)]
+    if {*mine["study"]} != {"log", SLICES}:
+        raise NotMeasured(f"the studies log and {SLICES} are not measured: `make measure STUDY=log,{SLICES}`")
+    return {}, checks({*mine["assembler"]} == {PTXAS})
+
+
 @finding("method-coverage", """At most {most:.1} of the ratios by `device_warm` and `launched` lie outside in unseen
 runs. So these intervals are rather too wide than too narrow. Those by `device_cold` are too narrow on an {where}, where
-{cold:.1} lie outside. No verdict rests on these.""")
+{cold:.1} lie outside. No verdict rests on `device_cold`, but the times of decode and the advice on it do.""")
 def covered(e: Evidence) -> Says:
     here, other = outside(e), committed(SECOND_CARD)
     most, cold = max(here["device_warm"], here["launched"]), outside(other)["device_cold"]

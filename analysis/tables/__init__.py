@@ -3,7 +3,7 @@
 from .answer import wrongs
 from .claims import in_prose, ledger, verdicts
 from .claims import summary as verdict_summary
-from .environment import coverage, known_cards, machines, runs
+from .environment import coverage, known_cards, machines, reruns, runs
 from .overview import defects, overview
 from .printed import printed
 from .steps import parts, steps
