@@ -111,8 +111,8 @@ def known_cards() -> Table:
         "Printed: rows of data/published.csv that name the card. Compiled: versions whose registers and shared memory "
         "are known there. Counted instructions: versions whose PTX of that card the emulator counts. Counters: "
         "versions read by Nsight Compute. "
-        f"Timed studies: of {sum(bool(study.timers) for study in STUDIES.values())}. The runs below also list what is no "
-        "timed study: <code>matched</code>, calls of the op, counters and sanitizers."
+        f"Timed studies: of {sum(bool(study.timers) for study in STUDIES.values())}. The table of runs also lists what "
+        "is no timed study: <code>matched</code>, calls of the op, counters and sanitizers."
     )
     source = computed("data/published.csv, resources.csv, counts.csv and the folders of data/measured")
     return Table(header, rows, header[1:], caption, id="known", source=source, title="What is known of which card")
@@ -135,8 +135,8 @@ def runs(e: Evidence) -> Table:
     caption = (
         f"A run is a folder of data/measured/{e.slug}, named by its start (UTC): {summary(e.record.folder)}. "
         f"{sum(run['seconds'] for run in found) / 60:.0f} minutes of the {e.card}; of a run with 0 seconds the time is "
-        "not recorded. A study without processes times nothing: <code>matched</code> only checks results, at the shapes of which "
-        "the hardware counters are read."
+        "not recorded. A study without processes times nothing: <code>matched</code> only checks results, at "
+        "shapes whose hardware counters are read."
     )
     return Table(header, rows, header[2:4], caption, source=measured(e, *STUDIES))
 
