@@ -166,8 +166,8 @@ def window(e: Evidence) -> Says:
 
 
 @finding("wave-test", """In CUDA C++ V7 takes {own:.0} on the whole card. A copy of it without the test, and nothing
-else changed, takes {copy:.0}. This copy beats separate kernels, which take {separate:.0}, although neither needs a second
-wave there.""")
+else changed, takes {copy:.0}. This copy beats separate kernels, which take {separate:.0}, although neither needs a
+second wave there.""")
 def test(e: Evidence) -> Says:
     copy, own, other = "control_rope_v7_no_break", "control_rope_v7", "control_rope_separate"
     taken = {name: e.time(each, study="ablation", hdim=HDIM) for name, each in
