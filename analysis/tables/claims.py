@@ -61,23 +61,22 @@ def summary(e: Evidence) -> Table:
         for word in filter(all.__getitem__, rule.VERDICTS)
     ]
     header = ("verdict", "claims", "the write-up's", "means")
-    return Table(header, rows, header[1:3], source=DECIDED, title="Claims by verdict, and what each verdict means")
+    title = "Claims by verdict, and what each verdict means"
+    return Table(header, rows, header[1:3], id="verdicts", source=DECIDED, title=title)
 
 
 def ledger(e: Evidence, letter: str) -> Table:
-    """The claims of a group, each with its verdict, what decides it and, folded, its sources and tests.
-
-    Attributes hold what the reader can pick a claim by: its documents, and the word of prose for its verdict.
-    """
-    rows = []
-    for claim in judge.claims():
-        if claim.id.startswith(letter):
-            tests, documents = judge.recorded(e.record)[claim.id], escape("|".join(claim.where), quote=True)
-            place = f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
-            about = lines(escape(claim.claim), conclusion(tests))
-            word = f"<span data-status='{rule.IN_PROSE[tests[0]['verdict']]}'></span>"
-            rows.append((place, about + _folded(tests, _about(claim, e)), word + verdict(tests)))
-    return Table(("claim", "what is claimed", "verdict"), rows, source=DECIDED)
+    """The claims of a group, each with its verdict, what decides it and, folded, its sources and tests; in attributes
+    what the reader can pick a claim by: its documents, and the word of prose for its verdict."""
+    rows, mine = [], [claim for claim in judge.claims() if claim.id.startswith(letter)]
+    for claim in mine:
+        tests, documents = judge.recorded(e.record)[claim.id], escape("|".join(claim.where), quote=True)
+        place = f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
+        about = lines(escape(claim.claim), conclusion(tests))
+        word = f"<span data-status='{rule.IN_PROSE[tests[0]['verdict']]}'></span>"
+        rows.append((place, about + _folded(tests, _about(claim, e)), word + verdict(tests)))
+    header, title = ("claim", "what is claimed", "verdict"), f"Claims {mine[0].id} to {mine[-1].id}"
+    return Table(header, rows, id=f"claims-{letter.lower()}", source=DECIDED, title=title)
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -138,7 +138,7 @@ def runs(e: Evidence) -> Table:
         "not recorded. A study without processes times nothing: <code>matched</code> only checks results, at "
         "shapes whose hardware counters are read."
     )
-    return Table(header, rows, header[2:4], caption, source=measured(e, *STUDIES))
+    return Table(header, rows, header[2:4], caption, id="runs", source=measured(e, *STUDIES))
 
 
 def reruns(e: Evidence) -> Table:
@@ -155,7 +155,7 @@ def reruns(e: Evidence) -> Table:
         "again."
     )
     header, title = ("chapter", "studies", "minutes"), "One chapter measured anew"
-    return Table(header, rows, header[2:], caption, source=measured(e, *STUDIES), title=title)
+    return Table(header, rows, header[2:], caption, id="reruns", source=measured(e, *STUDIES), title=title)
 
 
 def coverage(e: Evidence) -> Table | str:
@@ -179,4 +179,5 @@ def coverage(e: Evidence) -> Table | str:
         "chosen. "
         f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards (by UUID) among them: {cards}."
     )
-    return Table(header, rows, header[1:], caption, source=measured(e, "log"))
+    title = "Ratios outside their intervals"
+    return Table(header, rows, header[1:], caption, id="coverage", source=measured(e, "log"), title=title)

@@ -146,7 +146,7 @@ def steps(e: Evidence, family: str) -> Table:
     )
     studies = dict.fromkeys(study_of(e, version.id).name for version in shown(family))
     source = measured(e, *studies, SLICES, f"{SLICES}_fp16") + published_on(family)
-    return Table(header, rows, header[-4:], caption, source=source, title="The steps")
+    return Table(header, rows, header[-4:], caption, id=f"{family}-steps", source=source, title="The steps")
 
 
 PARTS = {  # what is changed in Phase 4, by the end of the ablation's name
