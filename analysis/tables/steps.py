@@ -108,9 +108,8 @@ def done(e: Evidence, family: str) -> Done:
 def traffic(e: Evidence, family: str) -> Table:
     """A row for each step that is counted: blocks, how often K is read, sectors, wavefronts and instructions."""
     found = done(e, family)
-    sectors = {name: e.count(name, "global.read.sectors.k", problem=plan.problem)[plan.problem].value
-               for name, plan in found.plans.items()}  # fmt: skip
-    amounts = {name: {"sectors of K": sectors[name], **mine} for name, mine in found.work.items()}
+    of_k = {"sectors of K": ("global.read.sectors.k",)}
+    amounts = {name: {**work(name, found.plans[name].problem, of_k), **mine} for name, mine in found.work.items()}
     first, *_ = amounts.values()
     rows = []
     for name, mine in amounts.items():
