@@ -30,7 +30,7 @@ from . import citing, edition, numbers, pages, saving
 from .check import faults
 from .edition import CODE_LICENSE, LICENSE, LICENSE_URL
 from .execute import BuildError, execute, side_by_side
-from .notebook import FIGURE, load, paragraph
+from .notebook import FIGURE, TABLE, load, paragraph
 from .numbers import NOTEBOOKS
 
 README = ROOT / "README.md"
@@ -90,12 +90,16 @@ def execute_all(e: Evidence, source: Path) -> None:
 
 
 def figure_index(source: Path) -> str:
-    """A thumbnail of each figure of the executed chapters, by chapter, which leads to where it stands first."""
+    """By chapter a thumbnail of each figure of the executed chapters, which leads to where it stands first, and a line
+    for each table."""
     seen, parts = set[str](), []
     for name in chapters():
-        cells, items = nbformat.read(source / CHAPTERS / f"{name}.ipynb", as_version=4).cells, []
+        cells, items, tables = nbformat.read(source / CHAPTERS / f"{name}.ipynb", as_version=4).cells, [], []
         for output in (output for cell in cells for output in cell.get("outputs", ())):
-            figure = output.get("metadata", {}).get(FIGURE)
+            figure, table = (output.get("metadata", {}).get(kind) for kind in (FIGURE, TABLE))
+            if table:
+                address = f"chapters/{name}.html#{table['id']}"
+                tables.append(f"<li><a href='{address}'>{table['title']}</a> <code>{table['id']}</code></li>")
             if figure and figure["id"] not in seen:
                 seen.add(figure["id"])
                 items.append(
@@ -103,11 +107,13 @@ def figure_index(source: Path) -> str:
                     f"<img src='figures/{figure['id']}.png' alt='{escape(figure['alt'], quote=True)}' loading='lazy'>"
                     f"{escape(figure['title'])}</a><br><small>{figure['told']}</small></li>"
                 )
-        if items:
+        if items or tables:
             titles = [each.source.partition("\n")[0][2:] for each in cells if each.source.startswith("# ")]
-            parts.append(f"## {(*titles, 'Front page')[0]}\n\n<ul class='figure-index'>{''.join(items)}</ul>\n")
-    told = "Each figure leads to its place in the book, where its files, its data and how to cite it are."
-    return "\n".join([f"{pages.HEAD}# Figures\n\n{told}\n", *parts])
+            parts.append(f"## {(*titles, 'Front page')[0]}\n")
+            parts += [f"<ul class='figure-index'>{''.join(items)}</ul>\n"] * bool(items)
+            parts += [f"Tables:\n\n<ul>{''.join(tables)}</ul>\n"] * bool(tables)
+    told = "Each figure and table leads to its place in the book, where its files, its data and how to cite it are."
+    return "\n".join([f"{pages.HEAD}# Figures and tables\n\n{told}\n", *parts])
 
 
 def footer(e: Evidence) -> str:

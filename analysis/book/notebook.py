@@ -25,7 +25,7 @@ from . import citing, saving
 from .edition import edition
 from .sources import change_text, diff_text
 
-FIGURE = "figure"  # the key, in the metadata of a notebook's output, that holds which figure it shows
+FIGURE, TABLE = "figure", "table"  # keys, in the metadata of a notebook's output, that hold what it shows
 SENTENCE = re.compile(r"(?<=[.!?]) ")  # between two sentences of a caption
 SOURCES = ("recorded", "live")
 STYLE = {HOLDS: "ok", DIFFERS: "wrong", OPEN: "stale", NOT_MEASURED: "unsupported"}
@@ -74,7 +74,8 @@ def show(what: Plot | Table | str, e: Evidence, folded: str = "") -> None:
         anchor = what.anchor()
         _seen[anchor] += 1
         here = anchor if _seen[anchor] == 1 else f"{anchor}-{_seen[anchor]}"
-        display(HTML(citing.table(what, measured(e, "log"), here, folded)))
+        about = {"id": here, "title": folded or what.title or ", ".join(what.plain().header)}
+        display(HTML(citing.table(what, measured(e, "log"), here, folded)), metadata={TABLE: about})
     elif isinstance(what, Table) and what.caption:
         say(what.caption)
     else:

@@ -145,7 +145,7 @@ def e12(e: Evidence) -> Tests:
 def e13(e: Evidence) -> Tests:
     """Vector loads can bring 5 % at most, since they matter only to a kernel bound by memory."""
     yield headline(
-        "Phase 4 over the same with scalar loads, both by ptxas; the assembler decides this",
+        "Phase 4 over the same with scalar loads, both assembled by ptxas",
         e.speedup(PHASE_4, "fp16_phase4_scalar_loads", **SHAPE),
         most=1 + said("N456") / 100,
     )

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..evidence import Estimate, Evidence
 from ..evidence.load import Record
@@ -22,7 +21,6 @@ SUBJECTS = (attention, sinusoidal, rope, validation, half)  # importing them reg
 THEIRS = (THEIR_CLOCK, THEIR_SMS)
 SHARES = ("of the gap", "of the gain")  # units of which 1 is all
 NO_EFFECT, EFFECT_OPEN = "there is no effect to explain", "whether there is an effect is open"
-WIDE = "whether it is reproduced is open: the interval is too wide"
 NEAR = "the counter is within 10 % of the threshold"
 
 
@@ -105,8 +103,6 @@ def judge(test: Test, place: Place, condition: str) -> Row:
         row |= {"outcome": outcome, "measured": measured.value}
         if measured.sample or measured.low != measured.high:  # it is no exact number
             row |= {"low": measured.low, "high": measured.high}
-        if test.rule == "published" and rule.too_wide(bounds[0], bounds[-1], outcome, measured):
-            row["reason"] = WIDE
         if outcome == rule.UNDECIDED:
             straddles = "the interval straddles the bounds" if measured.sample else NEAR
             row["reason"] = straddles if measured.known else "a single process has no interval"
@@ -136,13 +132,6 @@ def _under(condition: str, tests: Sequence[Test]) -> list[Row]:
     return [{**row, **head} for row in (*rows, *(effect for _, effect in effects))]
 
 
-def _may_be_reproduced(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a headline under a condition falls short of reproduced by intervals alone that are too wide."""
-    headline = [row for row in rows if row["role"] == HEADLINE]
-    outcomes = [rule.REPRODUCED if row.get("reason") == WIDE else row["outcome"] for row in headline]
-    return headline[0]["given"] == rule.SAME_DIRECTION and rule.verdict("number", outcomes) == rule.REPRODUCED
-
-
 def _found(rows: Iterable[Row]) -> list[tuple[float, str]]:
     """The values at the places of a headline, and their sources."""
     return [(row["measured"], row["evidence"]) for row in rows if row["role"] == HEADLINE and "measured" in row]
@@ -170,8 +159,7 @@ def judge_claim(claim: Claim, e: Evidence) -> list[Row]:
         under = {name: found for name, found in under.items() if kept.get(name, _found(found) not in same)}
         rows += [row for found in under.values() for row in found]
         decide: Collection[str] = THEIRS if of_times else (MATCHED,) if counted else under
-        words = {name: found[0]["given"] for name, found in under.items() if name in decide}
-        given.append(rule.across(words, [name for name in words if _may_be_reproduced(under[name])]))
+        given.append(rule.across([found[0]["given"] for name, found in under.items() if name in decide]))
     head = {"claim_id": claim.id, "kind": claim.kind, "verdict": rule.together(given)}
     return [{**head, **row} for row in rows]
 

@@ -8,9 +8,7 @@ number, cause      what most are; reproduced counts as the same direction, and o
                    makes them most; half and half is in part
 universal, count   refuted, or wrong, by one place
 
-A place is undecided where the interval straddles the bounds, or there is none. Where an interval reaches into the 10 %
-without lying in them, whether the ratio is reproduced cannot be told; a condition that only such places keep from
-reproduced does not weaken another that is.
+A place is undecided where the interval straddles the bounds, or there is none.
 
 A claim of times is judged on their SMs, by the GPU alone and by their clock. A clock that cannot tell decides nothing.
 Where both say right, or both wrong, the weaker word counts; where they disagree, the claim depends on the clock. A
@@ -19,7 +17,7 @@ both the whole card is shown and decides nothing. All else is judged once. READM
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ..evidence import TIE, Estimate
@@ -100,11 +98,6 @@ def compare(low: float, high: float, measured: Estimate) -> str:
     return UNDECIDED if reaches else NO_DIFFERENCE
 
 
-def too_wide(low: float, high: float, outcome: str, measured: Estimate) -> bool:
-    """Whether the same direction is found of a ratio that may as well be reproduced, the interval being too wide."""
-    return outcome == SAME_DIRECTION and measured.low <= high * AGREE and measured.high >= low / AGREE
-
-
 def _rounded(value: float, digits: int | None) -> float:
     return value if digits is None else float(f"{value:.{digits - 1}e}")
 
@@ -161,18 +154,14 @@ def verdict(kind: str, outcomes: Sequence[str]) -> str:
     return IN_PART
 
 
-def across(given: Mapping[str, str], unsure: Collection[str] = ()) -> str:
-    """The verdict of a headline from the conditions that decide; those `unsure` may be stronger than they say."""
-    decided = {condition: word for condition, word in given.items() if word != UNDECIDED}
+def across(given: Collection[str]) -> str:
+    """The verdict of a headline from its verdicts under the conditions that decide."""
+    decided = {word for word in given if word != UNDECIDED}
     if not decided:
         return UNDECIDED
-    if _weaker(decided.values()):
-        decided = {condition: word for condition, word in decided.items() if condition not in unsure} or decided
-    if len(set(decided.values())) == 1:
-        return next(iter(decided.values()))
-    if weaker := _weaker(decided.values()):
-        return weaker
-    return ON_TIMER
+    if len(decided) == 1:
+        return next(iter(decided))
+    return _weaker(decided) or ON_TIMER
 
 
 def _weaker(words: Iterable[str]) -> str:

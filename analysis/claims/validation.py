@@ -17,7 +17,7 @@ PASSING = {  # the versions that the appendix lists, and the head dims
 def d01(e: Evidence) -> Tests:
     """Everything was validated against PyTorch's SDPA to 5e-5, and all implementations pass."""
     yield headline(
-        "it is right on uniform input",
+        "it is right on uniform inputs",
         {v: e.status(v, "ok", hdim=hdim, inputs="uniform") for v, hdim in PASSING.items()},
         equals=1,
         unit=YES_OR_NO,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..record import published
+from ..record.text import short_commit
 from .evidence import Evidence
 
 
@@ -63,7 +64,7 @@ class Source:
 
 def measured_on(card: str, runs: Iterable[Mapping[str, Any]], words: str = "") -> Source:
     """Measured on a card. `runs` are rows of runs, or other rows with a run and, where it is known, a commit."""
-    found = sorted({Run(str(run["run"]), str(run.get("commit") or "")) for run in runs})
+    found = sorted({Run(str(run["run"]), short_commit(str(run.get("commit") or ""))) for run in runs})
     return Source((Part(words or f"measured on {card}", card, tuple(found)),))
 
 

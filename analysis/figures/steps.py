@@ -4,7 +4,6 @@ They are drawn from the plans of the versions. At the right is the work of a cal
 card's counters have it where they were read, else as the emulator counts it.
 """
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,29 +15,28 @@ from matplotlib.patches import FancyBboxPatch
 
 from kernels import Plan
 
-from ..evidence import COUNTED, Evidence, Source, computed, counters_of
-from ..models.moves import COUNTERS, Stage, moves, plan_of, work
-from ..record.files import DataError
+from ..evidence import COUNTED, Evidence, Source, computed
+from ..models.moves import Stage, moves, plan_of
 from ..record.text import number
 from ..studies import MAIN
-from ..tables.steps import SHOWN, shown
+from ..tables.steps import SHOWN, done
 from ..tables.table import family_title, short
 from .style import Plot, styled
 
 INK, SOFT, KERNEL, EMBED, LESS = "#1b2733", "#56646f", "#d7e6f5", "#b35f00", "#1f5f99"
-HIGH, HEAD, WIDE = 0.42, 0.26, 4.5  # inches: of a strip, of the line above all, and from left to right
+HIGH, HEAD, WIDE = 0.42, 0.32, 4.5  # inches: of a strip, of the line above all, and from left to right
 LAUNCH, MAKES, ATTENDS = 1.04, 0.44, 1.12  # inches: where launches begin; how long one is that embeds, and that attends
 COUNTS = 3.3  # inches: where counts begin
+HEADS = {"global": "global\nsectors", "shared": "shared\nwavefr.", "instr.": "warp\ninstr."}
 SIZE = 8.0  # points
 VERBS = {"rope": "rotates", "sinusoidal": "embeds"}
 TITLES = {  # the edition's
-    "attention": "With float4 a kernel reads a third of the sectors",
     "sinusoidal": "V1 to V5 embed each key 64 times, the hybrids once",
     "rope": "Most of V1 to V6 rotate a key 64 times, V3 16, V8 three",
     "fp16": "Tiles spare global memory, and shared memory pays for it",
 }
 ABOUT = {"rope": " The attention of V7 reads K as often as that of Separate."}
-SAME = ("attention_online", "rope_v1a", "rope_v1b")  # which move what their next step moves
+BOXES = "Boxes are launches in their order; their widths are no times. Dashed: the host waits."
 PIPELINES = {
     "Separate": "rope_separate",
     "Hybrid (V7)": "rope_v7",
@@ -48,49 +46,34 @@ PIPELINES = {
 
 def steps(e: Evidence, family: str) -> Plot:
     """One call of each step of a ladder, at the head dim that its table shows; not of those that are not counted."""
-    hdim, plans = SHOWN.get(family, MAIN.hdim), {}
-    for version in shown(family):
-        with contextlib.suppress(DataError):
-            plans.update({} if version.id in SAME else {version.id: plan_of(version.id, hdim)})
-    names = [short(name).removesuffix(" 227k") for name in plans]
-    done, read = {name: work(name, plan.problem) for name, plan in plans.items()}, counted_on(e, plans)
-    by_card = f"as Nsight Compute does on the {e.card}" if read else "as it does, too"
+    hdim, found = SHOWN.get(family, MAIN.hdim), done(e, family)
+    names = [short(name).removesuffix(" 227k") for name in found.plans]
     return _strips(
         f"{family}-steps",
         TITLES.get(family, family_title(family)),
-        plans,
+        found.plans,
         names,
-        f"{ABOUT.get(family, '')} At the right: the work of a call at head dim {hdim} over that of {names[0]}; bold is "
-        "more, blue less, and grey nearly the same. Sectors of global memory, of 32 bytes, are as the emulator counts "
-        f"them; wavefronts of shared memory, and instructions of warps (instr.), {by_card}.",
-        {name: {**mine, **read.get(name, {})} for name, mine in done.items()},
-        counters_of(e, e.record.frame("counters").query("version in @plans")["run"]) if read else None,
+        f"One call of each version at head dim {hdim}. {BOXES}",
+        f"{ABOUT.get(family, '')} At the right: its work over that of {names[0]}; bold is more, blue less, and grey "
+        f"nearly the same. {found.counted}",
+        found.work,
+        found.source,
     )
-
-
-def counted_on(e: Evidence, plans: Mapping[str, Plan]) -> dict[str, dict[str, float]]:
-    """`COUNTERS` of a call of each plan; nothing unless the card has them of all, so that all are counted alike."""
-    found = {
-        name: {what: e.counter(name, each, problem=plan.problem)[plan.problem] for what, each in COUNTERS.items()}
-        for name, plan in plans.items()
-    }
-    if not all(each for mine in found.values() for each in mine.values()):
-        return {}
-    return {name: {what: each.value for what, each in mine.items()} for name, mine in found.items()}
 
 
 def pipelines() -> Plot:
     """Three ways to rotate Q and K for four heads of 64 queries and 64 keys."""
     title = "Who rotates K, and how often, for 4 heads of 64 tokens"
     plans = {name: plan_of(name, MAIN.hdim) for name in PIPELINES.values()}
-    return _strips("pipelines", title, plans, [*PIPELINES], "", {})
+    about = f"One call of each at head dim {MAIN.hdim}. {BOXES}"
+    return _strips("pipelines", title, plans, [*PIPELINES], about, "", {})
 
 
 def _strips(
-    id: str, title: str, plans: Mapping[str, Plan], names: Sequence[str], about: str,
-    done: Mapping[str, dict[str, float]], read: Source | None = None,
+    id: str, title: str, plans: Mapping[str, Plan], names: Sequence[str], boxes: str, about: str,
+    done: Mapping[str, dict[str, float]], source: Source = COUNTED,
 ) -> Plot:  # fmt: skip
-    """A strip for each plan, and at its end what is `done` in a call over what the first does; some is `read`."""
+    """A strip for each plan, and at its end what is `done` in a call over what the first does."""
     first = next(iter(done.values()), {})
     shown = [what for what, amount in first.items() if amount]
     embeds = {plan.problem.family for plan in plans.values()} & VERBS.keys()
@@ -103,7 +86,7 @@ def _strips(
         axis.axis("off")
         places = {what: COUNTS + (WIDE - COUNTS) * (at + 0.5) / len(shown) for at, what in enumerate(shown)}
         for what, x in places.items():
-            write(axis, x, height - HEAD / 2, what.replace(", ", ",\n"), color=SOFT, fontsize=7)
+            write(axis, x, height - HEAD / 2, HEADS[what], color=SOFT, fontsize=7)
         for place, ((name, plan), words) in enumerate(zip(plans.items(), names)):
             middle = HIGH * (len(plans) - place - 0.5)
             found = moves(name, plan)
@@ -116,11 +99,11 @@ def _strips(
     return Plot(
         id,
         figure,
-        f"A call runs to the right: boxes are launches, and dashed lines are where the host waits.{orange}{about}",
+        f"{boxes}{orange}{about}",
         f"Strips of one call of {', '.join(names)}: launches, waits, and how often each reads"
         f"{' and embeds' if embeds else ''} keys.",
         pd.concat(tables, ignore_index=True),
-        sum(filter(None, [COUNTED, read]), computed(f"drawn from the plans of {', '.join(plans)}")),
+        computed(f"drawn from the plans of {', '.join(plans)}") + source,
         title,
     )
 

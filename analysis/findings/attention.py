@@ -1,6 +1,6 @@
 """The steps of attention before any embedding: why each gains or loses. Numbers are of head dim 2048."""
 
-from ..evidence import Evidence, said
+from ..evidence import Estimates, Evidence, said
 from ..models.waves import LOG_BLOCKS, places
 from ..record import published
 from ..studies import SLICES
@@ -25,11 +25,21 @@ def shuffles(e: Evidence) -> Says:
     )
 
 
-@finding("attention-float4", """A load uses half of its sector of memory, where a single float uses an eighth. The
-reverse test agrees: with scalar loads the online kernel, further down, is {scalar:.2} as fast.""")
+@finding("attention-float4", """A load uses half of its sector of memory, where a single float uses an eighth. So the
+loads of K take {keys} of the sectors of before, and all reads {all}, as V is read as it was. The reverse test agrees:
+with scalar loads the online kernel, further down, is {scalar:.2} as fast.""")
 def float4(e: Evidence) -> Says:
     two_pass, scalar = e.speedup(TWO_PASS, over=BASE, hdim=DIMS), e.speedup("attention_online_scalar", FIXED, hdim=DIMS)
-    return numbers(scalar=times(scalar.at(HDIM))), checks(faster(two_pass), slower(scalar))
+
+    def asked(what: str) -> Estimates:
+        vector, single = (e.count(name, f"global.read.sectors{what}", hdim=HDIM) for name in (TWO_PASS, BASE))
+        return (vector / single).measured_in("%")
+
+    keys, values, all = map(asked, (".k", ".v", ""))
+    return numbers(scalar=times(scalar.at(HDIM)), keys=keys, all=all), checks(
+        faster(two_pass), slower(scalar), keys > 0.2499, keys < 0.2501, values > 0.9999, values < 1.0001, all > 0.3,
+        all < 0.36,
+    )
 
 
 @finding("attention-online", """Its loads win, not online softmax: with scalar loads it is no faster than the baseline,

@@ -70,9 +70,9 @@ def v5(e: Evidence) -> Says:
     )
 
 
-@finding("sinusoidal-hybrid-loop", """Its lead comes from the loop, which reads the query from shared memory and is
-unrolled further, so that more loads are in flight. A copy in CUDA C++ that is fused in the same way, but unrolled less,
-lost {share} of the lead. The hybrid is the fastest of them at every head dim of the documents.""")
+@finding("sinusoidal-hybrid-loop", """The loop reads the query from shared memory and is unrolled further, so that more
+loads are in flight. A copy in CUDA C++ that is fused in the same way, but unrolled less, lost {share} of the lead. Of
+the documents' sinusoidal kernels, separate ones too, the hybrid is the fastest at each of their head dims.""")
 def hybrid_loop(e: Evidence) -> Says:
     share = e.share_closed(CONTROL, f"{CONTROL}_unroll_2", CONTROL_SEPARATE, study="ablation", hdim=DIMS)
     lead = e.speedup(CONTROL, over=CONTROL_SEPARATE, study="ablation", hdim=DIMS)

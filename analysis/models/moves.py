@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels import Problem, version
@@ -97,12 +97,12 @@ def _embedded(name: str, plan: Plan, place: int) -> float | None:
     return (counts["inst.fp32"] - plain["inst.fp32"]) / problem.hdim if plain else None
 
 
-def work(name: str, problem: Problem) -> dict[str, float]:
-    """Work of a call of a version, as counted; nothing where it is not counted."""
+def work(name: str, problem: Problem, of: Mapping[str, Sequence[str]] = WORK) -> dict[str, float]:
+    """Work of a call of a version, as counted: sums of counters, by name; nothing where it is not counted."""
     launches = _counts(name, problem).values()
     if not launches:
         return {}
-    return {what: sum(launch.get(each, 0.0) for launch in launches for each in parts) for what, parts in WORK.items()}
+    return {what: sum(launch.get(each, 0.0) for launch in launches for each in parts) for what, parts in of.items()}
 
 
 def moves(name: str, plan: Plan) -> list[Stage | None]:

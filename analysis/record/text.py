@@ -34,6 +34,12 @@ def span(values: Iterable[float], unit: str = "", digits: int | None = None) -> 
     return f"{bare} to {high}" if "−" in bare else f"{bare}–{high}"
 
 
+def short_commit(commit: str) -> str:
+    """A commit as pages show it, to 12 digits, with what is said behind them: `"0cbc718a6570-dirty"`."""
+    digits, *more = commit.split("-")
+    return "-".join([digits[:12], *more])
+
+
 def factor(ratio: float | None) -> str:
     """A speedup, or how many times as long: `"1.94×"`; a dash for None."""
     return NOTHING if ratio is None else number(ratio, "×", 2)

@@ -9,22 +9,8 @@ from typing import Any
 
 from kernels import VERSIONS
 
-from ..claims import judge
-from ..claims.claim import EFFECT, HEAD_DIM, HEADLINE, WORDS, WRITE_UP, Claim
-from ..claims.rule import (
-    A_DIFFERENCE,
-    FALLS,
-    IN_PART,
-    IN_PROSE,
-    MEANS,
-    NO_DIFFERENCE,
-    ON_TIMER,
-    OPPOSITE,
-    REPRODUCED,
-    SAME_DIRECTION,
-    VERDICTS,
-    told,
-)  # fmt: skip
+from ..claims import judge, rule
+from ..claims.claim import EFFECT, HEAD_DIM, HEADLINE, WORDS, WRITE_UP, YES_OR_NO, Claim
 from ..evidence import DECIDED, Evidence
 from ..evidence.known import UNDECIDED
 from ..record import published
@@ -34,7 +20,8 @@ from .table import VERDICT_STYLE, Table, lines, mark, small, to, verdict_mark
 
 LEDGER = "../chapters/claims.html"
 FEW = 4  # numbers that a line names one by one
-OF_RATIOS = (NO_DIFFERENCE, A_DIFFERENCE, OPPOSITE)  # outcomes of a ratio that is wrong
+NO_TEST = "undecided"  # the kind of a claim that nothing recorded decides
+OF_RATIOS = (rule.NO_DIFFERENCE, rule.A_DIFFERENCE, rule.OPPOSITE)  # outcomes of a ratio that is wrong
 SHARES_AND_RATIOS = ("x", "%", "% of peak", *judge.SHARES)
 TIES = ("0.97×", "1.03×")
 HEADS = {MATCHED: "<a href='../glossary.html#term-matched-load'>matched load</a>"} | {
@@ -57,8 +44,8 @@ def _found(word: str, count: int) -> str:
 def in_prose(e: Evidence) -> Table:
     """The same by the words that the chapters use."""
     rows = []
-    for word in dict.fromkeys(IN_PROSE.values()):
-        mine = [verdict for verdict in VERDICTS if IN_PROSE[verdict] == word]
+    for word in dict.fromkeys(rule.IN_PROSE.values()):
+        mine = [verdict for verdict in rule.VERDICTS if rule.IN_PROSE[verdict] == word]
         all, own = (sum(map(found.__getitem__, mine)) for found in _given(e))
         if all:
             rows.append((mark(word, VERDICT_STYLE[mine[0]]), _found(word, all), str(own)))
@@ -69,26 +56,27 @@ def in_prose(e: Evidence) -> Table:
 def summary(e: Evidence) -> Table:
     """The number of claims with each verdict, and of those that the write-up makes."""
     all, own = _given(e)
-    given = filter(all.__getitem__, VERDICTS)
-    rows = [(verdict_mark(word), _found(told(word), all[word]), str(own[word]), MEANS[word]) for word in given]
+    rows = [
+        (verdict_mark(word), _found(rule.told(word), all[word]), str(own[word]), rule.MEANS[word])
+        for word in filter(all.__getitem__, rule.VERDICTS)
+    ]
     header = ("verdict", "claims", "the write-up's", "means")
-    return Table(header, rows, header[1:3], source=DECIDED, title="Claims by verdict, and what each verdict means")
+    title = "Claims by verdict, and what each verdict means"
+    return Table(header, rows, header[1:3], id="verdicts", source=DECIDED, title=title)
 
 
 def ledger(e: Evidence, letter: str) -> Table:
-    """The claims of a group, each with its verdict, what decides it and, folded, its sources and tests.
-
-    Attributes hold what the reader can pick a claim by: its documents, and the word of prose for its verdict.
-    """
-    rows = []
-    for claim in judge.claims():
-        if claim.id.startswith(letter):
-            tests, documents = judge.recorded(e.record)[claim.id], escape("|".join(claim.where), quote=True)
-            place = f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
-            about = lines(escape(claim.claim), conclusion(tests))
-            word = f"<span data-status='{IN_PROSE[tests[0]['verdict']]}'></span>"
-            rows.append((place, about + _folded(tests, _about(claim, e)), word + verdict(tests)))
-    return Table(("claim", "what is claimed", "verdict"), rows, source=DECIDED)
+    """The claims of a group, each with its verdict, what decides it and, folded, its sources and tests; in attributes
+    what the reader can pick a claim by: its documents, and the word of prose for its verdict."""
+    rows, mine = [], [claim for claim in judge.claims() if claim.id.startswith(letter)]
+    for claim in mine:
+        tests, documents = judge.recorded(e.record)[claim.id], escape("|".join(claim.where), quote=True)
+        place = f"<a id='{claim.id}' href='#{claim.id}' data-documents='{documents}'>{claim.id}</a>"
+        about = lines(escape(claim.claim), conclusion(tests))
+        word = f"<span data-status='{rule.IN_PROSE[tests[0]['verdict']]}'></span>"
+        rows.append((place, about + _folded(tests, _about(claim, e)), word + verdict(tests)))
+    header, title = ("claim", "what is claimed", "verdict"), f"Claims {mine[0].id} to {mine[-1].id}"
+    return Table(header, rows, id=f"claims-{letter.lower()}", source=DECIDED, title=title)
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -96,7 +84,7 @@ def verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     under: dict[str, dict[str, str]] = {}
     for row in rows:
         if row["role"] == HEADLINE:
-            under.setdefault(row["part"] or "", {})[row["condition"] or ""] = told(row["given"])
+            under.setdefault(row["part"] or "", {})[row["condition"] or ""] = rule.told(row["given"])
     found = []
     for part, given in under.items():
         given = {condition: given[condition] for condition in judge.deciding(given)}
@@ -140,15 +128,16 @@ def conclusion(tests: Sequence[Mapping[str, Any]]) -> str:
         why = why.split(";")[0]
         known = [] if rows[0]["measured"] is None else [f"{rows[0]['says']}: {_values(rows)}", _bounds(rows)]
         return f"<b>cannot tell</b> {escape('; '.join((*known, why))).replace('_', '_<wbr>')}"
-    wanted: Iterable[Collection[str]] = (FALLS, (IN_PART,), (verdict,), VERDICTS)
+    wanted: Iterable[Collection[str]] = (rule.FALLS, (rule.IN_PART,), (verdict,), rule.VERDICTS)
     rows = next(rows for words in wanted for rows in found if rows[0]["given"] in words)
     says, values = rows[0]["says"], _values(rows)
-    if verdict == ON_TIMER:
+    if verdict == rule.ON_TIMER:
         under = next(iter(parts.values()))
         clocks = (f"{clock.split(', ')[1]} {_values(under[clock])}" for clock in (THEIR_SMS, THEIR_CLOCK))
         values = "; ".join(clocks)
     where = " at matched load" * (rows[0]["condition"] == MATCHED)
-    return f"<b>found</b>{where} {escape(f'{says}: {values}; {_bounds(rows)}').replace('_', '_<wbr>')}"
+    of_all = _so(rows) if rows[0]["unit"] == YES_OR_NO else f"{values}; {_bounds(rows)}"
+    return f"<b>found</b>{where} {escape(f'{says}: {of_all}').replace('_', '_<wbr>')}"
 
 
 def _deciding(under: Mapping[str, list[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
@@ -156,9 +145,15 @@ def _deciding(under: Mapping[str, list[Mapping[str, Any]]]) -> list[Mapping[str,
     return min((under[name] for name in judge.deciding(under)), key=lambda rows: rows[0]["given"] == UNDECIDED)
 
 
+def _so(rows: Sequence[Mapping[str, Any]]) -> str:
+    """At how many places of a headline something is as it says."""
+    falls = sum(row["outcome"] in rule.FALLS for row in rows)
+    return f"not at {falls} of {len(rows)} places" if falls else f"so at all {len(rows)} places"
+
+
 def _against(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Of a statement about all places those that refute it; all rows where none does, and of other statements."""
-    falls = [row for row in rows if row["outcome"] in FALLS]
+    falls = [row for row in rows if row["outcome"] in rule.FALLS]
     return falls if falls and rows[0]["kind"] in ("universal", "count") else [*rows]
 
 
@@ -237,7 +232,9 @@ def _folded(tests: Sequence[Mapping[str, Any]], about: Iterable[str]) -> str:
     for (_, role, _), rows in groups.items():
         decide = judge.deciding(dict.fromkeys(row["condition"] or "" for row in rows))
         deciding += [row for row in rows if role == HEADLINE and (row["condition"] or "") in decide]
-    outcomes = Counter(map(_counted, sorted(deciding, key=lambda row: VERDICTS.index(row["outcome"]))))
+    if all(row["kind"] == NO_TEST for row in deciding):
+        return f"<details><summary>no test decides it</summary><p>{lines(*about)}</p></details>"
+    outcomes = Counter(map(_counted, sorted(deciding, key=lambda row: rule.VERDICTS.index(row["outcome"]))))
     alone = "all " * (len(deciding) > 1) + next(iter(outcomes))
     counted = ", ".join(f"{count} {word}" for word, count in outcomes.items()) if len(outcomes) > 1 else alone
     summary = f"{len(deciding)} deciding test{'s' * (len(deciding) != 1)}: {counted}"
@@ -247,14 +244,14 @@ def _folded(tests: Sequence[Mapping[str, Any]], about: Iterable[str]) -> str:
 
 def _counted(row: Mapping[str, Any]) -> str:
     """The outcome of a test; of a printed ratio, whether it is met or its direction alone is."""
-    if _rule(row).startswith("printed") and row["outcome"] in (REPRODUCED, SAME_DIRECTION):
-        return "within 10 %" if row["outcome"] == REPRODUCED else "in its direction but not within 10 %"
+    if _rule(row).startswith("printed") and row["outcome"] in (rule.REPRODUCED, rule.SAME_DIRECTION):
+        return "within 10 %" if row["outcome"] == rule.REPRODUCED else "in its direction but not within 10 %"
     return _word(row["outcome"])
 
 
 def _word(outcome: str) -> str:
     """The word of prose for the outcome of a test; of a ratio that is wrong with the finer one behind it."""
-    return told(outcome) if outcome in OF_RATIOS else IN_PROSE[outcome]
+    return rule.told(outcome) if outcome in OF_RATIOS else rule.IN_PROSE[outcome]
 
 
 def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -277,7 +274,7 @@ def _matrix(part: str, role: str, says: str, rows: Sequence[Mapping[str, Any]]) 
         for place, found in places.items()
     )
     table = f"<table class='tests'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    open = dict.fromkeys(f"{IN_PROSE[row['outcome']]}: {row['reason']}" for row in rows if row["reason"])
+    open = dict.fromkeys(f"{rule.IN_PROSE[row['outcome']]}: {row['reason']}" for row in rows if row["reason"])
     return f"<p>{title}</p><div class='evidence-scroll' tabindex='0'>{table}</div>{small(escape('; '.join(open)))}"
 
 

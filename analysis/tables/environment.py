@@ -1,6 +1,7 @@
 """The card and its software, the runs that its numbers are from, and how well they repeat."""
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -11,9 +12,9 @@ from ..evidence import Evidence, Source, Study, computed, measured, pool
 from ..evidence.current import called_today, today
 from ..models.waves import CARDS
 from ..record import published
-from ..record.files import DATA, known_gpus
+from ..record.files import DATA, ROOT, known_gpus, read_json
 from ..record.runs import summary
-from ..record.text import NOTHING, number
+from ..record.text import NOTHING, number, short_commit
 from ..studies import OP, STUDIES, TIMERS
 from .table import Table, code
 
@@ -28,7 +29,6 @@ CEILINGS = (  # of gpu.json, with words, unit and digits
 OF_RUN = {  # columns of a run, with their words
     "sm_mhz_max": "SM clock, not locked, at most, MHz", "power_limit_w": "power limit, W", "driver": "driver",
     "cuda": "CUDA", "python": "Python", "numba": "numba", "numba_cuda": "numba-cuda", "torch": "PyTorch",
-    "commit": "commit",
 }  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def machines(*cards: Evidence) -> Table:
             **{what: number(gpu["ceilings"].get(key, math.nan), unit, n) for key, what, unit, n in CEILINGS},
             "SM clock after samples, MHz": e.study("log").timings["sm_mhz"].astype(float).median(),
             **{words: run.get(name) for name, words in OF_RUN.items()},
+            "commit": short_commit(run["commit"]),
             "throttling seen": "; ".join(sorted(throttled)) or "none",
             "measured before their code changed": older["code"],
             "timed by another assembler, of the same code": older["assembler"],
@@ -117,7 +118,8 @@ def known_cards() -> Table:
         "Printed: rows of data/published.csv that name the card. Compiled: versions whose registers and shared memory "
         "are known there. Counted instructions: versions whose PTX of that card the emulator counts. Counters: "
         "versions read by Nsight Compute. "
-        f"Studies: of {sum(bool(study.timers) for study in STUDIES.values())}."
+        f"Timed studies: of {sum(bool(study.timers) for study in STUDIES.values())}. The table of runs also lists what "
+        "is no timed study: <code>matched</code>, calls of the op, counters and sanitizers."
     )
     source = computed("data/published.csv, resources.csv, counts.csv and the folders of data/measured")
     return Table(header, rows, header[1:], caption, id="known", source=source, title="What is known of which card")
@@ -133,16 +135,34 @@ def runs(e: Evidence) -> Table:
     rows = []
     for run in found:
         name = run["study"]
-        processes = str(e.study(name).processes) if name in STUDIES else NOTHING
-        told = f"{run['seconds']:.0f}", processes, str(run["throttle"])
-        rows.append((code(name), f"<code>{run['run']}</code>", *told, f"<code>{run['commit']}</code>"))
+        processes = str(e.study(name).processes) if name in STUDIES and STUDIES[name].timers else NOTHING
+        told = f"{run['seconds']:.0f}", processes, str(run["throttle"]), code(short_commit(str(run["commit"])))
+        rows.append((code(name), f"<code>{run['run']}</code>", *told))
     header = ("study", "run", "seconds", "processes", "throttling seen", "commit")
     caption = (
         f"A run is a folder of data/measured/{e.slug}, named by its start (UTC): {summary(e.record.folder)}. "
         f"{sum(run['seconds'] for run in found) / 60:.0f} minutes of the {e.card}; of a run with 0 seconds the time is "
-        "not recorded."
+        "not recorded. A study without processes times nothing: <code>matched</code> only checks results, at "
+        "shapes whose hardware counters are read."
     )
-    return Table(header, rows, header[2:4], caption, source=measured(e, *STUDIES))
+    return Table(header, rows, header[2:4], caption, id="runs", source=measured(e, *STUDIES))
+
+
+def reruns(e: Evidence) -> Table:
+    """A row for each chapter that measures: its studies, and the minutes that they took in their latest runs."""
+    rows = []
+    for path in sorted((ROOT / "analysis" / "notebooks").glob("*.ipynb")):
+        text = "".join(line for cell in read_json(path, ("cells",))["cells"] for line in cell["source"])
+        studies = re.findall(r'"(\w+)"', re.findall(r"load\(gpu, source(.*)\)", text)[0])
+        took = [e.study(name).run["seconds"] for name in studies if e.study(name)]
+        if len(took) == len(studies) > 0:
+            rows.append((code(f"{path.stem}.ipynb"), ", ".join(map(code, studies)), f"{sum(took) / 60:.0f}"))
+    caption = (
+        f"Minutes: of the {e.card}, in the latest run of each study. A study that is measured already is not measured "
+        "again."
+    )
+    header, title = ("chapter", "studies", "minutes"), "One chapter measured anew"
+    return Table(header, rows, header[2:], caption, id="reruns", source=measured(e, *STUDIES), title=title)
 
 
 def coverage(e: Evidence) -> Table | str:
@@ -166,4 +186,5 @@ def coverage(e: Evidence) -> Table | str:
         "chosen. "
         f"On the {e.card}. Complete runs: {found['run'].nunique()}; single cards (by UUID) among them: {cards}."
     )
-    return Table(header, rows, header[1:], caption, source=measured(e, "log"))
+    title = "Ratios outside their intervals"
+    return Table(header, rows, header[1:], caption, id="coverage", source=measured(e, "log"), title=title)

@@ -1,17 +1,21 @@
 """The steps of a ladder: what each version tries, whether it is right, and how near to the ceiling it comes."""
 
+import contextlib
 import math
 from html import escape
+from typing import NamedTuple
 
-from kernels import VERSIONS, Problem, Version
+from kernels import VERSIONS, Plan, Problem, Version
 
 from ..claims.rule import compare
 from ..claims.rule import told as verdict
-from ..evidence import Estimate, Evidence, Known, Study, measured, published_on
+from ..evidence import COUNTED, Estimate, Evidence, Known, Source, Study, counters_of, measured, published_on
 from ..evidence.evidence import home
 from ..evidence.known import NOT_MEASURED, OK, UNSUPPORTED, WRONG
+from ..models.moves import COUNTERS, moves, plan_of, work
 from ..models.rivals import V8, flops_left
 from ..record import published
+from ..record.files import DataError
 from ..record.text import NOTHING, factor, number
 from ..studies import MAIN, SLICES, THEIR_SMS
 from .table import Table, lines, link, mark, ratio, short, small, status, why_none
@@ -24,6 +28,7 @@ COMPARED = {  # what has no baseline of its own in the documents, and what it is
     "torch_matmul_softmax": "attention_baseline",
     "sinusoidal_separate_float4": "sinusoidal_separate_scalar",
 }
+SAME = ("attention_online", "rope_v1a", "rope_v1b")  # which move what their next step moves
 MASKED = {"fp16_phase4": "fp16_phase4_causal"}  # a baseline, and the same with a causal mask
 REMARKS = {
     "sinusoidal": "The hybrids are compared with Separate float4, all others with Separate scalar.",
@@ -69,6 +74,54 @@ def ceiling(e: Evidence, problem: Problem) -> float:
     return flops_left(problem) / rate / 1e6
 
 
+class Done(NamedTuple):
+    """One call of each step of a ladder: plans, the work that is done by `WORK`, how it is counted, and where."""
+
+    plans: dict[str, Plan]
+    work: dict[str, dict[str, float]]
+    counted: str
+    source: Source
+
+
+def done(e: Evidence, family: str) -> Done:
+    """One call of each step that is counted, at the head dim shown: by the card's counters where it has them of all."""
+    hdim, plans = SHOWN.get(family, MAIN.hdim), dict[str, Plan]()
+    for version in shown(family):
+        with contextlib.suppress(DataError):
+            plans.update({} if version.id in SAME else {version.id: plan_of(version.id, hdim)})
+    found = {
+        name: {what: e.counter(name, each, problem=plan.problem)[plan.problem] for what, each in COUNTERS.items()}
+        for name, plan in plans.items()
+    }
+    read = all(each for mine in found.values() for each in mine.values())
+    values = {name: {what: each.value for what, each in mine.items() if read} for name, mine in found.items()}
+    counted = (
+        "Sectors of global memory, of 32 bytes, are as the emulator counts them; wavefronts of shared memory, and "
+        f"instructions of warps, as {f'Nsight Compute does on the {e.card}' if read else 'it does, too'}."
+    )
+    own = counters_of(e, e.record.frame("counters").query("version in @plans")["run"]) if read else Source()
+    all_work = {name: {**work(name, plan.problem), **values[name]} for name, plan in plans.items()}
+    return Done(plans, all_work, counted, COUNTED + own)
+
+
+def traffic(e: Evidence, family: str) -> Table:
+    """A row for each step that is counted: blocks, how often K is read, sectors, wavefronts and instructions."""
+    found = done(e, family)
+    of_k = {"sectors of K": ("global.read.sectors.k",)}
+    amounts = {name: {**work(name, found.plans[name].problem, of_k), **mine} for name, mine in found.work.items()}
+    first, *_ = amounts.values()
+    rows = []
+    for name, mine in amounts.items():
+        last = [each for each in moves(name, found.plans[name]) if each][-1]
+        told = (lines(f"{n / 1e6:.3g} M", small(_gain(n / first[what]))) for what, n in mine.items())
+        shape = (f"{math.prod(last.launch.grid):,}", f"{last.passes}×")
+        rows.append((link(name, short(name).removesuffix(" 227k")), *shape, *told))
+    header = ("version", "blocks", "K is read", "sectors of K", "all sectors", "wavefronts, shared", "instructions")
+    hdim, title = SHOWN.get(family, MAIN.hdim), "What one call reads and does"
+    caption = f"One call at head dim {hdim}, in millions (M); × is over the first row. {found.counted}"
+    return Table(header, rows, header[1:], caption, id=f"{family}-traffic", source=found.source, title=title)
+
+
 def steps(e: Evidence, family: str) -> Table:
     """A row a step: what it tries, whether its result is right, how much of the peak it reaches, and its times."""
     rows = [_row(e, study_of(e, version.id), version) for version in shown(family)]
@@ -91,7 +144,7 @@ def steps(e: Evidence, family: str) -> Table:
     )
     studies = dict.fromkeys(study_of(e, version.id).name for version in shown(family))
     source = measured(e, *studies, SLICES, f"{SLICES}_fp16") + published_on(family)
-    return Table(header, rows, header[-4:], caption, source=source, title="The steps")
+    return Table(header, rows, header[-4:], caption, id=f"{family}-steps", source=source, title="The steps")
 
 
 PARTS = {  # what is changed in Phase 4, by the end of the ablation's name
@@ -156,12 +209,12 @@ def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:
 
 
 def _published(name: str, problem: Problem) -> str:
-    """The time and the speedup that the documents print; where they contradict each other, that they are of two."""
+    """The time and the speedup that the documents print; where the ratio is not of that time, that it is another's."""
     base = base_of(name, None)  # whatever the mask: the documents compare so
     us, over = (published.published(each, problem) for each in (name, base))
     speed = published.speedup(name, base, problem)
     apart = us and over and speed and abs(math.log(speed.value * us.value / over.value)) > 0.1
-    told = small(_gain(speed.value) + ", another document" * bool(apart)) if speed else ""
+    told = small("another document: " * bool(apart) + _gain(speed.value)) if speed else ""
     return lines(f"{1e3 * us.value:,.0f} µs" if us else "", told) or NOTHING
 
 

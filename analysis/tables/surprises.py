@@ -8,11 +8,11 @@ from ..record.files import DATA, Row, read_rows
 from .table import Table, lines, small
 
 CODE = re.compile(r"`([^`]+)`")
-TOOLS = ("transformers", "torch", "papermill", "Sphinx")  # that a version names first
+TOOLS = ("transformers", "torch", "papermill")  # that a version names first
 
 
 def surprises(tools: bool = False) -> Table:
-    """A row a surprise of GPUs, or of tools, that no section tells: the guess, what is so, and what it did here."""
+    """A row a surprise of GPUs, or of tools, that no section tells: the guess, what is so, and what follows here."""
     rows = [
         (
             _text(row["guess"]),
@@ -22,7 +22,7 @@ def surprises(tools: bool = False) -> Table:
         for row in recorded()
         if not row["section"] and row["version"].startswith(TOOLS) == tools
     ]
-    header = ("a good guess", "what is so", "what it did here, and what reproduces it")
+    header = ("a good guess", "what is so", "what follows here, and what reproduces it")
     source = computed("data/surprises.csv")
     id, of = ("surprises-tools", "tools") if tools else ("surprises", "GPUs")
     return Table(header, rows, id=id, source=source, title=f"Good guesses that were wrong, of {of}")

