@@ -13,10 +13,10 @@ FOUND = {  # by claim: what the story found instead or beside it, and the chapte
     "B-07": ("true over kernels that load one float at a time, not over those that load four", "loads"),
     "B-19": ("swap the baselines, and the verdicts swap", "loads"),
     "A-06": ("the kernel returns NaN, which the test never counts", "checks"),
-    "C-18": ("so it is, on as many SMs as their card has and with their four heads", "wave"),
+    "C-18": ("it does, on as many SMs as their card has and with their four heads", "wave"),
     "C-19": ("a wave of blocks, and by their clock a wait of the host", "wave"),
     "C-26": ("full fusion of RoPE pays where queries share a rotated key", "v8"),
-    "C-31": ("so it is with one head; with many the two are level", "decode"),
+    "C-31": ("the hybrid gains less there than at their own shape", "decode"),
     "A-09": ("warps wait at barriers, and no unit of memory is near its peak", "attention"),
 }
 
