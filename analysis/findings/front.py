@@ -23,13 +23,13 @@ SMALL, SEPARATE_V8 = (128, 512, 2048), "rope_separate_v8"
 by their clock, their fused V5 is {scalar:.2} as fast as separate kernels that load one float at a time. Against kernels
 that load four floats, as V5 does, nothing is left: V5 is {v5:.2} as fast, and {own:.2} by the authors' own times.""")
 def loads(e: Evidence) -> Says:
-    clock, at = e.under(THEIR_CLOCK), {"hdim": MAIN.hdim}
-    v5, scalar = (clock.speedup(V5, over=over, **at) for over in (FLOAT4, SCALAR))
+    clock, hdim = e.under(THEIR_CLOCK), MAIN.hdim
+    v5, scalar = (clock.speedup(V5, over=over, hdim=hdim) for over in (FLOAT4, SCALAR))
     theirs = own(V5, FLOAT4)
-    given = {"scalar": scalar, "v5": v5, "own": theirs.at(MAIN.hdim)}
+    given = {"scalar": scalar, "v5": v5, "own": theirs.at(hdim)}
     return numbers(**{name: times(gain) for name, gain in given.items()}), checks(
         faster(scalar), not_faster(v5), slower(theirs.at(2048, 4096)),
-        slower(e.under(THEIR_SMS).speedup(V5, over=FLOAT4, **at)), slower(e.speedup(V5, over=FLOAT4, **at)),
+        slower(e.under(THEIR_SMS).speedup(V5, over=FLOAT4, hdim=hdim)), slower(e.speedup(V5, over=FLOAT4, hdim=hdim)),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from analysis.evidence import Evidence
 from analysis.models.moves import example
 from analysis.record.files import DATA, ROOT, read_rows
-from analysis.tables import defects, versions
+from analysis.tables import defects, reasons, versions
 from analysis.tables.surprises import seen, surprises
 from analysis.tables.table import Table
 from kernels import VERSIONS
@@ -25,7 +25,7 @@ def test_version_that_could_not_run_says_why() -> None:
     refused = e.study("log").checks.query("status == 'infeasible'")
     assert len(refused)
     for version, rows in refused.groupby("version"):
-        told = {text for _, text, _ in versions.reasons(e, VERSIONS[version])[0]}
+        told = {text for _, text, _ in reasons.reasons(e, VERSIONS[version])[0]}
         assert set(rows["reason"]) <= told
 
 
@@ -44,8 +44,8 @@ def test_words_of_neighbouring_cells_stay_apart_for_a_search() -> None:
 
 def test_refusals_that_differ_in_numbers_alone_are_one() -> None:
     texts = [f"seq_q is {n}; it must be at most 8 in decode" for n in (9, 1038, 15, 67, 24)]
-    assert versions.merged(texts) == "seq_q is 9 to 1038; it must be at most 8 in decode"
-    assert versions.merged(["tiles of 7 keys", "tiles of 32 keys"]) == "tiles of 7, 32 keys"
+    assert reasons.merged(texts) == "seq_q is 9 to 1038; it must be at most 8 in decode"
+    assert reasons.merged(["tiles of 7 keys", "tiles of 32 keys"]) == "tiles of 7, 32 keys"
 
 
 def test_table_of_defects_names_each_version_of_the_documents_that_declares_one() -> None:
