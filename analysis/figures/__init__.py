@@ -9,5 +9,5 @@ from .steps import pipelines, steps
 from .tensor_cores import tensor_cores
 from .timeline import timeline
 from .use import fuse_map
-from .v8_cluster import v8_idea, v8_ladder, v8_tokens
+from .v8_cluster import v8_heads, v8_idea, v8_ladder, v8_tokens
 from .waves import wave, wave_heads, wave_sms
