@@ -73,7 +73,8 @@ def wave_heads(e: Evidence) -> Plot | str:
         "wave-heads",
         figure,
         f"V7 over separate kernels on the GPU alone, on {SLICE} SMs, as many as the authors' card has. Above the line "
-        "V7 is faster. Shaded: separate kernels need one wave of blocks more, as the next section explains.",
+        "V7 is faster. Thin: head dim 512. Shaded: separate kernels need one wave of blocks more, as the next section "
+        "explains.",
         "Line of V7's speedup by the number of heads. It peaks at four heads and lies below 1 at three and five.",
         frame,
         measured(e, "slices_heads") + computed("waves by the compiler's report"),

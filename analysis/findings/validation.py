@@ -103,9 +103,9 @@ def cost(e: Evidence) -> Says:
     )
 
 
-@finding("checks-rotation", """The write-up names a tolerance. Its programs allow a thousand times that: {allowed}. V7
-rotates 128 dims. If we leave out every rotation, its outputs at head dim 2048 change by {moved:.2} at most. So the
-test would pass V7 without RoPE.""")
+@finding("checks-rotation", """The write-up says 5e-5; its programs allow a thousand times that, {allowed}. At head dim
+2048 V7 rotates 128 dims. If we leave out these rotations, its outputs change by {moved:.2} at most. So the test would
+pass V7 without RoPE.""")
 def rotation(e: Evidence) -> Says:
     moved, told = forgotten_rope((512, HDIM), "uniform"), said("N395").value
     return numbers(moved=moved.at(HDIM), allowed=ALLOWED), checks(
