@@ -213,18 +213,6 @@ def waits(e: Evidence) -> Says:
     )
 
 
-@finding("wave-large", """At {large:,}, where V7 also reads behind its tables and is wrong, it is {longer:.2} as fast
-as separate kernels on *their SMs*. The authors' note, too, [says that it loses there](claims.html#C-22).""")
-def large(e: Evidence) -> Says:
-    own, at = e.under(THEIR_SMS), (4096, 8192)
-    lost = own.speedup(V7, over=SEPARATE, hdim=at, rotary="partial")
-    slices = e.study(SLICES)
-    wrong = [slices.check(V7, problem) for problem in slices.problems("rope") if problem.hdim == at[0]]
-    return numbers(large=at[0], longer=times(lost.at(at[0]))), checks(
-        slower(lost), all(check is not None and check.status == "wrong" for check in wrong)
-    )
-
-
 @finding("wave-alone", """At head dim 2048 the launch that V7 saves does not explain its win by the GPU alone: even if
 separate kernels rotated in no time, V7 would be {alone:.2} as fast on *their SMs*. So V7 has a slow loop, which costs
 it most where SMs are nearly empty. It also needs few registers, which saves a wave with the four heads that they
