@@ -32,4 +32,4 @@ def test_every_notebook_runs_in_its_own_folder_on_the_card_at_hand(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     asked = dict(re.findall(r"^asked (\S+) (.+)$", done.stdout, re.MULTILINE))
     assert set(asked) == {path.stem for path in PATHS}
-    assert asked["rope"].split() == [*ROPE] and asked["v8"] == "beyond peers embeddings map"
+    assert asked["rope"].split() == [*ROPE] and asked["v8"] == "beyond peers embeddings heldout map"
