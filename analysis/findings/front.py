@@ -87,7 +87,7 @@ def you(e: Evidence) -> Says:
     return rule(e)
 
 
-@finding("front-sure", """**[How sure?](method.html)** The light-blue bars repeat to within {slice}, the dark-blue ones
+@finding("front-sure", """**[How sure?](method.html)** Bars by the authors' clock repeat to within {clock}, the others
 to within {alone}. Inputs were in the cache. The authors' card was not at hand. The shapes are theirs: few tokens, huge
 heads.""")
 def sure(e: Evidence) -> Says:
@@ -101,5 +101,6 @@ def sure(e: Evidence) -> Says:
         widest = math.ceil(100 * max(bar.high / bar.value - 1 for bar in bars)) / 100  # whole percent, rounded up
         return Estimates({MAIN: Estimate.count(widest, bars)}, "%")
 
-    theirs, alone = known(e.under(THEIR_CLOCK)), known(e, *over(e, HYBRID, MAIN).values())
-    return numbers(slice=theirs, alone=alone), checks(alone < 0.1, theirs < 0.1)
+    clock, theirs = (known(e.under(name)) for name in (THEIR_CLOCK, THEIR_SMS))
+    alone = known(e, *over(e, HYBRID, MAIN).values())
+    return numbers(clock=clock, alone=alone), checks(alone < 0.1, clock < 0.1, of_values(theirs < alone))

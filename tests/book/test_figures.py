@@ -108,7 +108,8 @@ def test_table_can_be_downloaded_and_cited() -> None:
 def test_figure_draws_its_csv_and_says_of_which_card_its_title_is(tmp_path: Path) -> None:
     plot = figures.fusing(Evidence.load(REFERENCE))
     bars = [1 + bar.get_width() for axis in plot.figure.axes for bar in axis.patches]
-    assert bars == pytest.approx([*plot.data[["published", "slice", "alone"]].stack().dropna()]) and len(bars) == 14
+    drawn = plot.data[["published", "clock", "slice", "alone"]].stack().dropna()
+    assert bars == pytest.approx([*drawn]) and len(bars) == 18
     other = figures.loads(Evidence.load(write("8.9", tmp_path, ("log",))))
     head = " ".join(text.get_text() for text in other.figure.texts)
     assert "the title is of the NVIDIA H100 80GB HBM3" in " ".join(head.split())
