@@ -14,6 +14,7 @@ from ..evidence import Estimate, Evidence, Study
 from ..models.rivals import alike, label, library, right, served
 from ..record.text import NOTHING, number, span
 from ..studies import STUDIES
+from .environment import what_changed
 from .table import Table, code, family_title, lines, link, mark, ratio, small
 from .versions import WARM, complete, elsewhere, taken
 
@@ -212,6 +213,8 @@ def matrix(e: Evidence, study: Study) -> tuple[str, Table] | None:
     )  # fmt: skip
     told = "; ".join(f"{part}: {_outcome(several)}" for part, several in counts.items())
     told = f"{what} over the fastest of this table's libraries. {told}."
+    old = {row.ours for row in found if what_changed(study, row.ours) == "code"}
+    told += "".join(f" <b>{code(name)} is stale: its code has changed since.</b>" for name in sorted(old))
     header = ("shape", f"{first}, µs", "over the fastest library", *map(_breakable, columns))
     return told, Table(header, rows, header[1:])
 
@@ -266,9 +269,10 @@ def outcomes(e: Evidence) -> Table:
     """By embedding and dtype, how often the kernel that the op runs is faster than the fastest library of all studies,
     level, slower or not timed, and by how much."""
     parts: dict[tuple[str, str], dict[Problem, list[Estimate]]] = {}
-    for row in (row for study in complete(e) if _of_ours(study) for row in _rows(e, study)):
+    for study, row in ((study, row) for study in complete(e) if _of_ours(study) for row in _rows(e, study)):
         what, dtype, _ = _part(row)
-        parts.setdefault((what, dtype), {}).setdefault(row.problem, []).extend([row.over] if row.over else [])
+        over = None if what_changed(study, row.ours) == "code" else row.over
+        parts.setdefault((what, dtype), {}).setdefault(row.problem, []).extend([over] if over else [])
     rows = []
     for (what, dtype), problems in parts.items():
         least = [min(several, key=lambda each: each.value) for several in problems.values() if several]
@@ -278,7 +282,7 @@ def outcomes(e: Evidence) -> Table:
     header = ("shapes", "all", "faster", "level", "slower", "not timed", "over the fastest library")
     caption = (
         "The kernel that the op runs over the fastest library with a right result of all studies. Not timed: no study "
-        "has both."
+        "has a time of its code of today beside a library."
     )
     return Table(header, rows, header[1:], caption)
 
