@@ -269,7 +269,8 @@ def outcomes(e: Evidence) -> Table:
     """By embedding and dtype, how often the kernel that the op runs is faster than the fastest library of all studies,
     level, slower or not timed, and by how much."""
     parts: dict[tuple[str, str], dict[Problem, list[Estimate]]] = {}
-    for study, row in ((study, row) for study in complete(e) if _of_ours(study) for row in _rows(e, study)):
+    found = ((each, row) for each in complete(e) if _of_ours(each) for row in _rows(e, each))
+    for study, row in found:
         what, dtype, _ = _part(row)
         over = None if what_changed(study, row.ours) == "code" else row.over
         parts.setdefault((what, dtype), {}).setdefault(row.problem, []).extend([over] if over else [])
