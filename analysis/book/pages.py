@@ -124,19 +124,20 @@ def neighbours(version: Version) -> str:
 
 
 def measured(e: Evidence, version: Version, shown: int = 2) -> str:
-    """The first tables of times, and folded, those of other studies; of another card where this one has none."""
+    """The first tables of times, and folded those of other studies, behind first ones in one fold; of another card
+    where this one has none."""
     at = kernel.card_of(e, version)
     none = f"No time was measured on the {e.card}."
     if not at:
         return none
     tables = [(title, html(table)) for title, table in versions.times(at, version)]
     titled = [f"**{title}**\n\n{table}" for title, table in tables]
-    rest = len(tables) - shown
+    rest = len(tables) - shown if shown else 0
     return joined([
         f"{none} These are of the {at.card}." if at is not e else "",
         *titled[:shown],
         folded(f"{rest} more tables, of other studies", joined(titled[shown:])) if rest > 1 else "",
-        *(folded(*each) for each in tables[shown:] if rest == 1),
+        *(folded(*each) for each in tables[shown:] if rest <= 1),
     ])
 
 

@@ -111,7 +111,7 @@ def counts(e: Evidence, version: Version) -> Table:
     parent = version.parent or version.baseline or ""
     found = (chosen(e.record.counts.get(each, {}), version) for each in (version.id, parent))
     own, others = (totals(groups, "counter") for groups in found)
-    caption = f"One call in the emulator: {METHOD}."
+    caption = f"One call, executed by the emulator. How it counts: {METHOD}."
     if set(own) & set(others):
         caption += f" Small: times those of {code(parent)} on the same problem."
     header = ("counted", *map(shape, own))
