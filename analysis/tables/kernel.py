@@ -178,7 +178,7 @@ def headline(e: Evidence, version: Version) -> list[str]:
         names.append(names.pop(0))  # what shares its core comes first
     for other in filter(None, dict.fromkeys(names)):
         study = next((each for each in studies if other in compared(e, each, version, taken(each, version))), None)
-        if study:
+        if study and fair(e, study, version, other):
             where, speeds = _speed(e, study, version, other)
             found.setdefault(where, []).append(f"over {link(other)} {speeds}")
     return [f"At {where}, the GPU alone: {'; '.join(of)}." for where, of in found.items()]

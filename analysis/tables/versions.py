@@ -220,22 +220,21 @@ def _errors(study: Study, version: Version, problems: Iterable[Problem]) -> str:
 
 
 def _over(e: Evidence, study: Study, version: Version, other: str, problem: Problem, timer: str) -> str:
-    """The speed over another version; none over one whose result is wrong where its own is right."""
-    if unfair(study, version.id, other, problem):
-        return small("its result is wrong")
-    found = e.speedup(version.id, other, study.name, timer, problem=problem)[problem]
-    return ratio(found) if found else NOTHING
-
-
-def unfair(study: Study, version: str, other: str, problem: Problem) -> bool:
-    """Whether the result of the other version is wrong where that of a version is right."""
-    return study.known(other, problem).word == WRONG and study.known(version, problem).word == OK
+    """The speed over another version, and whether the other's result is wrong where its own is right; of a version
+    beyond the log that alone."""
+    wrong = study.known(other, problem).word == WRONG and study.known(version.id, problem).word == OK
+    if not (found := e.speedup(version.id, other, study.name, timer, problem=problem)[problem]):
+        return NOTHING
+    return lines("" if wrong and version.beyond else ratio(found), small("wrong result") if wrong else "")
 
 
 def fair(e: Evidence, study: Study, version: Version, other: str) -> dict[Problem, Estimate]:
-    """The measured speeds of a version over another in a study, by problem, but those over a wrong result."""
+    """The measured speeds of a version over another in a study, by problem; beyond the log not over a wrong result."""
     known = e.speedup(version.id, other, study.name, WARM, problem=taken(study, version)).known
-    return {problem: each for problem, each in known.items() if not unfair(study, version.id, other, problem)}
+    return {
+        problem: each for problem, each in known.items()
+        if not (version.beyond and study.known(other, problem).word == WRONG)
+    }  # fmt: skip
 
 
 def _bare(version: Version) -> str:
