@@ -62,7 +62,7 @@ def resources(e: Evidence, version: Version) -> Table | str:
     if not groups:
         return ""
     found = pd.concat(groups.values())
-    targets = list(dict.fromkeys(found["target"]))
+    targets = sorted(set(found["target"]), key=lambda target: int(target.removeprefix("sm_")))
     found["cell"] = [
         lines(
             f"{row.registers} {small(f'× {row.blocks_per_sm}')}",
