@@ -12,13 +12,14 @@ from kernels.peers import flash3, flashinfer
 
 from ..evidence import Estimate, Evidence, Study
 from ..models.rivals import alike, label, library, right, served
-from ..record.text import NOTHING, number, span
+from ..record.text import NOTHING, factor, number, span
 from ..studies import STUDIES
 from .environment import what_changed
-from .table import Table, code, family_title, lines, link, mark, ratio, small
+from .table import Table, code, family_title, lines, link, mark, small
 from .versions import WARM, complete, elsewhere, taken
 
 FRONT = re.compile(r"^Compiled [^,]*(, autotuned)?, then |, RoPE inside$| with ALiBi's bias.*")
+PAIR = re.compile(r"(PyTorch|one|Written) (SDPA|graph|out)")  # words of a library's name that stay on one line
 RELEASE = re.compile(r"([\w.]+) was\s+measured")  # in the text of a peer's module
 MODULES = {module.LIBRARY: module for module in (flash3, flashinfer)}
 SAME = 0.01  # by how much times of a library under two names differ at most
@@ -237,7 +238,8 @@ def _same(rows: Iterable[Row], name: str) -> bool:
 def _first(row: Row) -> tuple[str, str]:
     """Our time, and how fast it is over the fastest library, which is named."""
     ours = number(row.us.value, digits=1) if row.us else small("not timed")
-    return ours, lines(ratio(row.over), small(_breakable(row.best))) if row.over else NOTHING
+    name = _breakable(PAIR.sub(r"\1&nbsp;\2", row.best))
+    return ours, lines(factor(row.over.value), small(name)) if row.over else NOTHING
 
 
 def _shape(problem: Problem) -> str:
