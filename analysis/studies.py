@@ -399,17 +399,44 @@ COUNTED = Study(  # at shapes of the log, beyond which these go
 )  # fmt: skip
 
 
+def _of_models() -> Study:
+    """Kernels beyond the log at head dims of models, 32 heads on 8 KV heads, with few keys: emulated in seconds."""
+    half = "-h32-kv8-s{0}-d128-r128-float16{1} rope-b1-h32-kv8-s{0}-d64-r64-float16{1}"
+    single = "-h32-kv8-s{0}-d128-r128{1}"
+
+    def named(sizes: str, *texts: str, mask: str = "") -> tuple[Problem, ...]:
+        return _named(*(f"rope-b1{text.format(sizes, mask)}" for text in texts))
+
+    prompts = named("256", half, mask="-causal")
+    taken = {
+        "decode": named("1-k4096", half, single),
+        "prompt": prompts,
+        "prompt_persistent": prompts,
+        "prompt_split": named("16-k1024", half),
+        "prompt32": named("256", single, mask="-causal"),
+        "chunk": named("16-k1024", single),
+        "v8": named("64", single),
+    }
+    alone = ((f"attention_{kernel}", tuple(map(unrotated, of))) for kernel, of in taken.items())
+    parts = [((f"rope_{kernel}",), of) for kernel, of in taken.items()]
+    parts += [((name,), of) for name, of in alone if name in VERSIONS]
+    return Study("models", "What goes beyond the log, counted and compiled at head dims of models", (), tuple(parts))
+
+
+MODELS = _of_models()
+
+
 def own_pairs() -> list[Pair]:
     """The log's versions with the documents' problems, each pair once; with a small one where they take none.
 
-    What goes beyond the log comes with it: on two of its shapes, or on a small problem.
+    What goes beyond the log comes with it: on two of its shapes, or on a small problem, and at head dims of models.
     """
     found = (pair for each in (*studies(PUBLISHED), COUNTED) for pair in each.pairs())
     chosen = [pair for pair in found if not VERSIONS[pair[0]].is_peer]
     fitting = {name for name, problem in chosen if supports(VERSIONS[name], problem)}
     unfit = (v for v in OWN if v.id not in fitting and not (v.ablation or v.control_of))
     small = [(version.id, max(problems(version), key=lambda p: p.hdim)) for version in unfit]
-    return list(dict.fromkeys([*chosen, *small]))
+    return list(dict.fromkeys([*chosen, *small, *MODELS.pairs()]))
 
 
 # Why a warp does not issue, and the hardware counter of one such reason.

@@ -124,16 +124,20 @@ def neighbours(version: Version) -> str:
 
 
 def measured(e: Evidence, version: Version, shown: int = 2) -> str:
-    """The first tables of times, and folded, those of other studies; of another card where this one has none."""
+    """The first tables of times, and folded those of other studies, behind first ones in one fold; of another card
+    where this one has none."""
     at = kernel.card_of(e, version)
     none = f"No time was measured on the {e.card}."
     if not at:
         return none
     tables = [(title, html(table)) for title, table in versions.times(at, version)]
+    titled = [f"**{title}**\n\n{table}" for title, table in tables]
+    rest = len(tables) - shown if shown else 0
     return joined([
         f"{none} These are of the {at.card}." if at is not e else "",
-        *(f"**{title}**\n\n{table}" for title, table in tables[:shown]),
-        *(folded(*each) for each in tables[shown:]),
+        *titled[:shown],
+        folded(f"{rest} more tables, of other studies", joined(titled[shown:])) if rest > 1 else "",
+        *(folded(*each) for each in tables[shown:] if rest <= 1),
     ])
 
 
@@ -214,10 +218,12 @@ def page(e: Evidence, version: Version) -> str:
 def of_peers(e: Evidence) -> str:
     """The page of what a user would pick instead: the libraries, and a table of times a study."""
     what = (
-        "A row is a shape and a column a library: µs of a call on the GPU alone, whole card, warm cache. The first "
-        "column is the kernel that the op runs for the shape, named above its rows, or where the study has no time of "
-        "it, the fastest other kernel of this project with a right result. Bold is the fastest library with a right "
-        "result. A tie is within 3 %, or its interval reaches 1."
+        "A row is a shape and a column a library: µs of a call on the GPU alone, whole card, inputs in the cache. The "
+        "first column is the kernel that the op runs for the shape, named above its rows; of an embedding without a "
+        "call of its own, the fastest kernel with a right result. Bold is the fastest library with a right result. "
+        "Level is within 3 %, or an interval that reaches 1. <i>One graph</i>: <code>torch.compile</code> makes RoPE "
+        "and attention one graph. <i>PyTorch SDPA</i> chooses one of its kernels by itself; the efficient one has no "
+        "column where it is chosen."
     )
     tables = [(title, f"{told}\n\n{html(table)}") for title, told, table in peers.matrices(e)]
     return HEAD + joined([
@@ -226,6 +232,7 @@ def of_peers(e: Evidence) -> str:
         html(peers.libraries(e)),
         peers.not_here(e),
         folded("Their names in the data", peers.names()),
+        section("Outcomes", peers.outcomes(e)),
         section("Times", what if tables else f"No time was measured on the {e.card}."),
         *(f"**{title}**\n\n{text}" for title, text in tables[:2]),
         *(folded(*each) for each in tables[2:]),

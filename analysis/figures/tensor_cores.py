@@ -7,6 +7,7 @@ import pandas as pd
 from ..evidence import Evidence, measured
 from ..findings.tensor_cores import ALONE, REPORT, STUDY
 from ..studies import FLASHINFER
+from ..tables.environment import what_changed
 from ..tables.table import missing
 from .style import FUSED, LIBRARY, Plot, canvas, log_ticks
 
@@ -21,6 +22,7 @@ RUNGS = (  # in words, version
     ("cuDNN, PyTorch", "torch_sdpa_fp16_cudnn"),
     ("FlashInfer", FLASHINFER[1]),
 )
+OTHER = "; the run shown here has the same code from another assembler"
 
 
 def tensor_cores(e: Evidence) -> Plot | str:
@@ -30,6 +32,7 @@ def tensor_cores(e: Evidence) -> Plot | str:
     rows = [(words, name, us.value, us.low, us.high) for words, name, us in found if us]
     if not rows:
         return missing(STUDY)
+    other = what_changed(e.study(STUDY), RUNGS[0][1]) == "assembler"
     frame = pd.DataFrame(rows, columns=["rung", "version", "us", "low", "high"])
     title = "7a and 7b, on tensor cores, bring nearly all of the gain"
     with canvas(title, height=3.4) as (figure, (axis,)):
@@ -50,7 +53,7 @@ def tensor_cores(e: Evidence) -> Plot | str:
         "The report's shape: 8 heads of 512 tokens, head dim 64, float16, on the GPU alone. Blue: Phase 4, the same "
         "with both products on tensor cores, and the four steps of a new kernel (7a to 7d), each on the step before. "
         f"Grey: libraries, of which two are those of PyTorch {e.study(STUDY).run['torch']}. (The page on half "
-        "precision times Phase 4 in another run.)",
+        f"precision times Phase 4 in another run{OTHER * other}.)",
         "Dots of time on an axis of ratios. Tensor cores make Phase 4 several times as fast, scores in registers as "
         "much again; both products and copies ahead are faster than the libraries; wgmma is level with them.",
         frame,

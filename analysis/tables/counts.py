@@ -16,7 +16,7 @@ from ..models.rivals import label
 from ..record.files import DATA, read_records
 from ..record.published import main_problems
 from ..record.text import NOTHING, number, span
-from ..studies import STUDIES
+from ..studies import COUNTED, MODELS, STUDIES
 from .table import Table, code, lines, small
 from .versions import shape
 
@@ -29,10 +29,7 @@ def of_table(table: str) -> list[tuple[str, str, float]]:
 
 COUNTERS, METRICS = of_table("counts"), of_table("counters")
 READ, MORE = "dram__bytes_read.sum, cold", 1.1  # a counter, and from how many times as much on it is told of
-WIDE = (
-    "Without any bank conflict an access to shared memory of 128 bits a thread takes up to four wavefronts, as a "
-    "quarter of a warp is served at a time."
-)
+METHOD = "<a href='../chapters/method.html#how-a-time-is-measured'>Method</a>"
 
 
 def hazards(e: Evidence, version: Version) -> Table:
@@ -61,11 +58,11 @@ def hazards(e: Evidence, version: Version) -> Table:
 
 def resources(e: Evidence, version: Version) -> Table | str:
     """Reports of the compiler for every target; shapes with equal reports share a row."""
-    groups = e.record.resources.get(version.id)
+    groups = chosen(e.record.resources.get(version.id, {}), version)
     if not groups:
         return ""
     found = pd.concat(groups.values())
-    targets = list(dict.fromkeys(found["target"]))
+    targets = sorted(set(found["target"]), key=lambda target: int(target.removeprefix("sm_")))
     found["cell"] = [
         lines(
             f"{row.registers} {small(f'× {row.blocks_per_sm}')}",
@@ -92,6 +89,13 @@ def resources(e: Evidence, version: Version) -> Table | str:
     return Table(header, rows, numbers=header[2:], caption=caption)
 
 
+def chosen(groups: Mapping[Problem, pd.DataFrame], version: Version) -> Mapping[Problem, pd.DataFrame]:
+    """Of rows by problem those at shapes of the log and of models, if a version beyond the log has any; else all."""
+    asked = {(name, problem) for study in (COUNTED, MODELS) for name, problem in study.pairs()}
+    found = {problem: rows for problem, rows in groups.items() if (version.id, problem) in asked}
+    return found or groups
+
+
 def totals(groups: Mapping[Problem, pd.DataFrame], name: str) -> dict[Problem, dict[str, float]]:
     """By problem, the sum of each counter over the launches; of what is no sum, that of the last launch."""
     found = {}
@@ -105,10 +109,9 @@ def totals(groups: Mapping[Problem, pd.DataFrame], name: str) -> dict[Problem, d
 def counts(e: Evidence, version: Version) -> Table:
     """Exact counts from the emulator, beside those of the parent."""
     parent = version.parent or version.baseline or ""
-    own, others = (totals(e.record.counts.get(each, {}), "counter") for each in (version.id, parent))
-    caption = "One call, all launches and blocks, executed by the emulator. The assembler may fuse more than PTX does."
-    if any(values.get("shared.wavefronts", 0) > values.get("shared.requests", 0) for values in own.values()):
-        caption += f" {WIDE}"
+    found = (chosen(e.record.counts.get(each, {}), version) for each in (version.id, parent))
+    own, others = (totals(groups, "counter") for groups in found)
+    caption = f"One call, executed by the emulator. How it counts: {METHOD}."
     if set(own) & set(others):
         caption += f" Small: times those of {code(parent)} on the same problem."
     header = ("counted", *map(shape, own))

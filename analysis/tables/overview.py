@@ -1,13 +1,13 @@
 """All versions: a line each, and what is wrong in those of the documents."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from kernels import VERSIONS, Problem, Version
 from kernels.checking.check import supports
 
-from ..evidence import Evidence, Source, Study, computed, measured, published_on
+from ..evidence import Estimate, Evidence, Source, Study, computed, measured, published_on
 from ..evidence.known import OK
 from ..models.moves import example
 from ..record import published
@@ -17,7 +17,7 @@ from ..studies import PUBLISHED, STUDIES, THEIR_SMS
 from .kernel import main_of
 from .reasons import what_is_wrong
 from .table import Table, code, family_title, lines, link, mark, short, small
-from .versions import WARM, complete, elsewhere, fastest, in_order, rest_of, taken
+from .versions import WARM, complete, elsewhere, fair, fastest, in_order, rest_of, taken
 
 GROUPS: dict[str, Callable[[Version], object]] = {  # parts of the overview: a version stands in the first that fits
     "peers: what a user would pick instead": lambda version: version.is_peer,
@@ -46,10 +46,16 @@ def overview(e: Evidence, family: str) -> Table:
         groups[next(group for group, fits in GROUPS.items() if fits(version))].append([name, change, *cells])
     header = ["version", "what it changes", "check", "speed, whole card, GPU alone", "published"]
     filled = [i for i in range(len(header)) if any(row[i] != NOTHING for rows in groups.values() for row in rows)]
-    rows = [row for name, of in groups.items() if of for row in ([name], *([each[i] for i in filled] for each in of))]
+    rows = [row for name, of in groups.items() if of for row in ([name], *(_told(each, filled) for each in of))]
     source = measured(e, *dict.fromkeys(used)) + published_on(family) if used else Source()
     shown, title = [header[i] for i in filled], f"{family_title(family)}: every version"
     return Table(shown, rows, shown[3:], id=f"{family}-versions", source=source, title=title)
+
+
+def _told(row: Sequence[str], filled: Sequence[int]) -> list[str]:
+    """The cells of a line in the filled columns, without the dashes that it ends with where it has no speed at all."""
+    cells = [row[i] for i in filled]
+    return cells if any(each != NOTHING for each in row[3:]) else cells[: len([i for i in filled if i < 3])]
 
 
 def _not_here(e: Evidence, version: Version) -> str:
@@ -73,17 +79,22 @@ def _in_short(e: Evidence, study: Study, version: Version) -> tuple[str, str, st
         over = small(f"over the fastest library, {len(peers)} shapes")
         speeds[0] = lines(span((rival.over.value for rival in peers.values()), "×", 2), over)
     elif version.baseline and problems:
-        found = e.speedup(version.id, version.baseline, study.name, WARM, problem=problems)
         claims = [published.speedup(version.id, version.baseline, problem) for problem in problems]
-        if known := found.known:
+        if known := fair(e, study, version, version.baseline):
             over = f"over {short(version.baseline)}"
-            all_of = small(f"{found:.2}, all shapes") if len(known) > 1 else ""
+            all_of = small(_range(known, study)) if len(known) > 1 else ""
             main = main_of([*known])
             theirs = e.under(THEIR_SMS).speedup(version.id, version.baseline, problem=main)[main]
             on_theirs = small(f"{factor(theirs.value)} on their SMs") if theirs else ""
             speeds[0] = lines(factor(known[main].value), small(over), all_of, on_theirs, _over_parent(e, version))
         speeds[1] = span((claim.value for claim in claims if claim), "×", 2)
     return shown, speeds[0], speeds[1]
+
+
+def _range(known: Mapping[Problem, Estimate], study: Study) -> str:
+    """The least and the largest speed in a study, and of how many of which shapes."""
+    whose = "of the documents" if study.name in PUBLISHED.split(",") else f"of study {study.name}"
+    return f"{span((each.value for each in known.values()), '×', 2)}, {len(known)} shapes {whose}"
 
 
 def _lucky(version: Version, problem: Problem) -> bool:

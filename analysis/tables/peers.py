@@ -4,7 +4,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kernels import VERSIONS, Problem, Version
@@ -12,24 +12,28 @@ from kernels.peers import flash3, flashinfer
 
 from ..evidence import Estimate, Evidence, Study
 from ..models.rivals import alike, label, library, right, served
-from ..record.text import NOTHING, number, span
+from ..record.text import NOTHING, factor, number, span
 from ..studies import STUDIES
-from .table import Table, code, family_title, lines, link, mark
+from .environment import what_changed
+from .table import Table, code, family_title, lines, link, mark, small
 from .versions import WARM, complete, elsewhere, taken
 
 FRONT = re.compile(r"^Compiled [^,]*(, autotuned)?, then |, RoPE inside$| with ALiBi's bias.*")
+PAIR = re.compile(r"(PyTorch|one|Written) (SDPA|graph|out)")  # words of a library's name that stay on one line
 RELEASE = re.compile(r"([\w.]+) was\s+measured")  # in the text of a peer's module
 MODULES = {module.LIBRARY: module for module in (flash3, flashinfer)}
+SAME = 0.01  # by how much times of a library under two names differ at most
 FIRST = ("split_keys", "half_prompts")  # the studies of today's calls
 PEERS = [version for version in VERSIONS.values() if version.is_peer]
 
 
 class Row(NamedTuple):
-    """A shape of a study: our version and its time, and by library its time and whether its result is right."""
+    """A shape of a study: our version and its time, if it has one, and by library its time and whether its result is
+    right."""
 
     problem: Problem
     ours: str
-    us: Estimate
+    us: Estimate | None
     others: Mapping[str, tuple[Estimate, bool]]
 
     @property
@@ -37,6 +41,12 @@ class Row(NamedTuple):
         """The fastest library with a right result, or nothing."""
         known = {name: us.value for name, (us, fine) in self.others.items() if fine}
         return min(known, key=lambda name: known[name], default="")
+
+    @property
+    def over(self) -> Estimate | None:
+        """How many times as fast as the fastest library ours is."""
+        found = self.others[self.best][0] / self.us if self.us and self.best else None
+        return found or None
 
 
 def column(peer: str) -> str:
@@ -137,18 +147,27 @@ def untimed(e: Evidence, version: Version) -> str:
     return "".join(f" Timed on the {card} alone: {'; '.join(names)}." for card, names in found.items())
 
 
-def _ours(e: Evidence, study: Study, problems: Iterable[Problem]) -> tuple[str, Estimate] | None:
-    """The version that the op runs for a problem under one of its names, where the study has it with a right result;
-    else the fastest that the study has."""
-    own, chosen = {}, ""
+def _ours(e: Evidence, study: Study, problems: Iterable[Problem]) -> tuple[str, Estimate | None] | None:
+    """The version that the op runs for a problem under one of its names, and its time if the study has it with a right
+    result; of another embedding, or in a study of the documents' versions alone, the fastest with a right result."""
+    own: dict[str, Estimate] = {}
+    chosen = ""
     for problem in problems:
-        chosen = served(e, problem) if problem.family in ("rope", "attention") else chosen
+        if _of_ours(study) and problem.family in ("rope", "attention"):
+            chosen = served(e, problem)
         for name in study.versions(problem.family):
             us = e.time(name, study.name, WARM, problem=problem)[problem]
             if us and right(e, study.name, problem, name):
                 own[name] = us
-    name = chosen if chosen in own else min(own, key=lambda each: own[each].value, default="")
-    return (name, own[name]) if name else None
+    if not own:
+        return None
+    name = chosen or min(own, key=lambda each: own[each].value)
+    return name, own.get(name)
+
+
+def _of_ours(study: Study) -> bool:
+    """Whether a study has versions beyond the log."""
+    return any(VERSIONS[name].beyond and not VERSIONS[name].is_peer for name in study.taken if name in VERSIONS)
 
 
 def _rows(e: Evidence, study: Study) -> list[Row]:
@@ -177,7 +196,7 @@ def _part(row: Row) -> tuple[str, str, str]:
 
 def matrix(e: Evidence, study: Study) -> tuple[str, Table] | None:
     """How often ours is faster, and a row a shape of a study: our time and those of all libraries."""
-    if not (found := sorted(_rows(e, study), key=_part)):
+    if not (found := sorted(_distinct(_rows(e, study)), key=_part)):
         return None
     columns = list(dict.fromkeys(name for row in found for name in row.others))
     rows: list[tuple[str, ...]] = []
@@ -186,17 +205,41 @@ def matrix(e: Evidence, study: Study) -> tuple[str, Table] | None:
         parts.setdefault(_part(row), []).append(row)
     for (what, dtype, ours), several in parts.items():
         rows.append((f"{what}, {dtype}: {link(ours)}",))
-        rows += [(_shape(row.problem), number(row.us.value, digits=1), *_cells(row, columns)) for row in several]
+        rows += [(_shape(row.problem), *_first(row), *_cells(row, columns)) for row in several]
     counts: dict[str, list[Row]] = {}
     for row in found:
         counts.setdefault(_part(row)[0], []).append(row)
-    first, what = ("ours", "Our kernel") if any(VERSIONS[row.ours].beyond for row in found) else (
+    first, what = ("ours", "The kernel that the op runs") if _of_ours(study) else (
         "of the documents", "The fastest kernel of the documents with a right result"
     )  # fmt: skip
     told = "; ".join(f"{part}: {_outcome(several)}" for part, several in counts.items())
-    told = f"{what} beside the fastest library of a row. {told}."
-    header = ("shape", f"{first}, µs", *map(_breakable, columns))
+    told = f"{what} over the fastest of this table's libraries. {told}."
+    old = {row.ours for row in found if what_changed(study, row.ours) == "code"}
+    told += "".join(f" <b>{code(name)} is stale: its code has changed since.</b>" for name in sorted(old))
+    header = ("shape", f"{first}, µs", "over the fastest library", *map(_breakable, columns))
     return told, Table(header, rows, header[1:])
+
+
+def _distinct(rows: Sequence[Row]) -> list[Row]:
+    """The rows without libraries that are others by another name."""
+    same = {name for row in rows for name in row.others if _same(rows, name)}
+    return [
+        row._replace(others={name: each for name, each in row.others.items() if name not in same}) for row in rows
+    ]
+
+
+def _same(rows: Iterable[Row], name: str) -> bool:
+    """Whether a library is another that chose it: PyTorch's by name, with times within 1 % in every row."""
+    other = name.removesuffix(", efficient")
+    pairs = [(row.others[name][0].value, row.others.get(other)) for row in rows if name in row.others]
+    return other != name and all(each and abs(us / each[0].value - 1) <= SAME for us, each in pairs)
+
+
+def _first(row: Row) -> tuple[str, str]:
+    """Our time, and how fast it is over the fastest library, which is named."""
+    ours = number(row.us.value, digits=1) if row.us else small("not timed")
+    name = _breakable(PAIR.sub(r"\1&nbsp;\2", row.best))
+    return ours, lines(factor(row.over.value), small(name)) if row.over else NOTHING
 
 
 def _shape(problem: Problem) -> str:
@@ -214,12 +257,37 @@ def _cells(row: Row, columns: Iterable[str]) -> list[str]:
 
 
 def _outcome(rows: Iterable[Row]) -> str:
-    """How often the first column is faster than the fastest library of a row, level or slower, and by how much."""
-    ratios = [row.others[row.best][0] / row.us for row in rows if row.best]
-    sides = [each.side for each in ratios if each]
+    """How often ours is faster than the fastest library of a row, level, slower or not timed, and by how much."""
+    rows = list(rows)
+    ratios = [row.over for row in rows if row.over]
+    sides = [each.side for each in ratios]
     won, level, lost = (sides.count(side) for side in (1, 0, -1))
-    counts = f"faster at {won} of {len(sides)} shapes, level at {level}, slower at {lost}"
-    return f"{counts} ({span((each.value for each in ratios if each), '×', 2)} as fast)"
+    counts = f"faster at {won} of {len(rows)} shapes, level at {level}, slower at {lost}"
+    counts += f", not timed at {len(rows) - len(ratios)}" * (len(rows) > len(ratios))
+    return counts + (f" ({span((each.value for each in ratios), '×', 2)} as fast)" if ratios else "")
+
+
+def outcomes(e: Evidence) -> Table:
+    """By embedding and dtype, how often the kernel that the op runs is faster than the fastest library of all studies,
+    level, slower or not timed, and by how much."""
+    parts: dict[tuple[str, str], dict[Problem, list[Estimate]]] = {}
+    found = ((each, row) for each in complete(e) if _of_ours(each) for row in _rows(e, each))
+    for study, row in found:
+        what, dtype, _ = _part(row)
+        over = None if what_changed(study, row.ours) == "code" else row.over
+        parts.setdefault((what, dtype), {}).setdefault(row.problem, []).extend([over] if over else [])
+    rows = []
+    for (what, dtype), problems in parts.items():
+        least = [min(several, key=lambda each: each.value) for several in problems.values() if several]
+        sides = [each.side for each in least]
+        counts = len(problems), sides.count(1), sides.count(0), sides.count(-1), len(problems) - len(least)
+        rows.append((f"{what}, {dtype}", *map(str, counts), span((each.value for each in least), "×", 2)))
+    header = ("shapes", "all", "faster", "level", "slower", "not timed", "over the fastest library")
+    caption = (
+        "The kernel that the op runs over the fastest library with a right result of all studies. Not timed: no study "
+        "has a time of its code of today beside a library."
+    )
+    return Table(header, rows, header[1:], caption)
 
 
 def matrices(e: Evidence) -> list[tuple[str, str, Table]]:

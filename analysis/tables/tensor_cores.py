@@ -5,8 +5,10 @@ from kernels import Problem
 from ..evidence import Evidence, measured
 from ..findings.tensor_cores import AHEAD, BOTH, CUDNN, LONG, PHASE4, REPORT, SCORES, STUDY, WGMMA
 from ..studies import FLASHINFER, unrotated
+from .environment import what_changed
 from .steps import ceiling
 from .table import Table, lines, link, missing, small, status, why_none
+from .versions import ASSEMBLER
 
 ROWS = {
     PHASE4: "Phase 4",
@@ -41,4 +43,6 @@ def phases(e: Evidence) -> Table | str:
         f"reach. cuDNN is that of PyTorch {study.run['torch']}. The long call has two sequences: FlashInfer takes "
         "one here, and Phase 4 takes head dim 64 alone."
     )
+    older = [words for name, words in ROWS.items() if what_changed(study, name) == "assembler"]
+    caption += f" {', '.join(older)}: {ASSEMBLER}." * bool(older)
     return Table(header, rows, header[1:], caption, source=measured(e, STUDY), title="A short and a long call")

@@ -1,8 +1,8 @@
 """Tables of a version's page: its times beside others, how fast it is in short, and why results are not right."""
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from html import escape
 
 from kernels import VERSIONS, Problem, Version
@@ -30,9 +30,10 @@ BESIDE = {  # what a page compares a version with beside its baseline, if not wi
     "fp16_phase6_iter2": ("fp16_phase4_causal", "fp16_phase6_iter1"),
 }
 CLOCKS = dict(zip(TIMERS, ("GPU alone", "from DRAM", "their clock")))  # the timers in words
+INPUTS = dict(zip(TIMERS[:2], ("inputs in the cache", CLOCKS[TIMERS[1]])))  # of the GPU alone
 LEGEND = (
-    "Over: how many times as fast, the GPU alone, with the 95 % interval {covers}. µs: the median of the processes ± "
-    "half their range. A dash: not measured. Words: <a href='../glossary.html'>glossary</a>."
+    "Over: how many times as fast, the GPU alone, inputs in the cache, with the 95 % interval {covers}. µs: the median "
+    "of the processes ± half their range. A dash: not measured. Words: <a href='../glossary.html'>glossary</a>."
 )
 ASSEMBLER = "timed by another assembler, of the same code"
 
@@ -140,15 +141,15 @@ def _times(e: Evidence, study: Study, version: Version, problems: Sequence[Probl
         columns["runs on"] = lambda _, timer: _cut(timer)
     elif not right:
         columns["check"] = lambda problem, _: _checked(study, version.id, problem)
-    columns[f"{CLOCKS[WARM]}, µs"] = partial(_us, us)
+    columns[f"{CLOCKS[WARM]}, µs"] = functools.partial(_us, us)
     others = compared(e, study, version, problems)
     for other in others:
-        columns[f"over {other}"] = partial(_over, e, study, version, other)
+        columns[f"over {other}"] = functools.partial(_over, e, study, version, other)
     found = {} if sliced else beside(e, version, [study.name], problems)
     if not sliced:
         columns |= _beside_columns(e, study, version, problems, found)
         clocks = [timer for timer in reversed(TIMERS[1:]) if us[timer]]
-        columns |= {f"{CLOCKS[timer]}, µs": partial(_us, {WARM: us[timer]}) for timer in clocks}
+        columns |= {f"{CLOCKS[timer]}, µs": functools.partial(_us, {WARM: us[timer]}) for timer in clocks}
     header = ["shape", *(title.replace("_", "_<wbr>") for title in columns)]
     rows = [
         (label(problem) + _of_table(problem), *(cell(problem, timer) for cell in columns.values()))
@@ -168,9 +169,10 @@ def _beside_columns(
     for timer in TIMERS[:2]:
         if alone := _alone(e, study, version, problems, timer):
             words = f", {CLOCKS[timer]}" * (timer != WARM)
-            columns[f"over {_bare(version)}, without RoPE{words}"] = partial(_ratio_of, alone)
+            columns[f"over {_bare(version)}, without RoPE{words}"] = functools.partial(_ratio_of, alone)
     if found:
-        columns["over the fastest library"] = lambda problem, _: named(found[problem][0] if problem in found else None)
+        best = {problem: rivals[0] for problem, rivals in found.items()}
+        columns["over the fastest library of this study"] = lambda problem, _: named(best.get(problem))
     claims = {problem: _published(e, study, version, problem) for problem in problems}
     if any(claims.values()):
         columns["published"] = lambda problem, _: claims[problem] or NOTHING
@@ -218,10 +220,21 @@ def _errors(study: Study, version: Version, problems: Iterable[Problem]) -> str:
 
 
 def _over(e: Evidence, study: Study, version: Version, other: str, problem: Problem, timer: str) -> str:
-    """The speed over another version, and whether the other's result is wrong where its own is right."""
-    found = e.speedup(version.id, other, study.name, timer, problem=problem)[problem]
+    """The speed over another version, and whether the other's result is wrong where its own is right; of a version
+    beyond the log that alone."""
     wrong = study.known(other, problem).word == WRONG and study.known(version.id, problem).word == OK
-    return lines(ratio(found), small("wrong result") if wrong else "") if found else NOTHING
+    if not (found := e.speedup(version.id, other, study.name, timer, problem=problem)[problem]):
+        return NOTHING
+    return lines("" if wrong and version.beyond else ratio(found), small("wrong result") if wrong else "")
+
+
+def fair(e: Evidence, study: Study, version: Version, other: str) -> dict[Problem, Estimate]:
+    """The measured speeds of a version over another in a study, by problem; beyond the log not over a wrong result."""
+    known = e.speedup(version.id, other, study.name, WARM, problem=taken(study, version)).known
+    return {
+        problem: each for problem, each in known.items()
+        if not (version.beyond and study.known(other, problem).word == WRONG)
+    }  # fmt: skip
 
 
 def _bare(version: Version) -> str:
@@ -255,10 +268,17 @@ def beside(
     return {problem: several for problem, several in found.items() if several}
 
 
-def fastest(e: Evidence, version: Version) -> dict[Problem, Rival]:
+def timed_in(e: Evidence, version: Version, timer: str = WARM) -> list[str]:
+    """The studies that time a version by a timer: those of today's code and assembler, or if there are none, all."""
+    mine = [study for study in complete(e) if taken(study, version) and timer in STUDIES[study.name].timers]
+    return [study.name for study in mine if not what_changed(study, version.id)] or [study.name for study in mine]
+
+
+@functools.lru_cache(maxsize=256)
+def fastest(e: Evidence, version: Version, timer: str = WARM) -> dict[Problem, Rival]:
     """The fastest library of all studies beside a version beyond the log, by problem."""
-    names = [study.name for study in complete(e) if taken(study, version)]
-    return {problem: several[0] for problem, several in beside(e, version, names).items()}
+    several = beside(e, version, timed_in(e, version, timer), timer=timer)
+    return {problem: found[0] for problem, found in several.items()}
 
 
 def named(rival: Rival | None) -> str:
