@@ -16,8 +16,8 @@ from .style import FUSED, LIBRARY, Plot, canvas
 
 SINGLE, SHORT = "float32", "half precision"
 COMPARED = {
-    SINGLE: "RoPE inside V8, or in front of it; inputs in L2 if they fit",
-    SHORT: "our fused decode beside libraries; K and V from DRAM",
+    SINGLE: "inputs in L2; RoPE inside V8 or in front",
+    SHORT: "decode from DRAM, beside libraries",
 }
 QUERIES = {"1": 1, "2–8": 8, "9–32": 32, "33–128": 128, "129–512": 512, "> 512": math.inf}  # cells, and their ends
 DIMS = {"≤ 96": 96, "97–128": 128, "129–256": 256, "257–1024": 1024, "> 1024": math.inf}

@@ -21,6 +21,7 @@ from ..studies import MAIN, SLICES, THEIR_SMS
 from .table import Table, lines, link, mark, ratio, short, small, status, why_none
 
 RIGHT = "right"
+APART = "*"  # marks a printed ratio that is not of the printed time beside it
 SHOWN = {"fp16": 64}  # the head dim whose times are shown, of the other families that of `MAIN`
 BESIDE = {"attention": ("torch_matmul_softmax",), "rope": (V8,)}  # what a ladder is shown with, and not a step of it
 COMPARED = {  # what has no baseline of its own in the documents, and what it is compared with
@@ -142,6 +143,8 @@ def steps(e: Evidence, family: str) -> Table:
         f"1 faster. {REMARKS.get(family, '')} Published: {published.card(family)}, from several programs, each × over "
         "a baseline of theirs. Other head dims: the page of each version."
     )
+    if any(APART in cell for row in rows for cell in row):
+        caption += f" {APART} The ratio is of another document than the time."
     studies = dict.fromkeys(study_of(e, version.id).name for version in shown(family))
     source = measured(e, *studies, SLICES, f"{SLICES}_fp16") + published_on(family)
     return Table(header, rows, header[-4:], caption, id=f"{family}-steps", source=source, title="The steps")
@@ -209,12 +212,12 @@ def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:
 
 
 def _published(name: str, problem: Problem) -> str:
-    """The time and the speedup that the documents print; where the ratio is not of that time, that it is another's."""
+    """The time and the speedup that the documents print; where the ratio is not of that time, with a mark."""
     base = base_of(name, None)  # whatever the mask: the documents compare so
     us, over = (published.published(each, problem) for each in (name, base))
     speed = published.speedup(name, base, problem)
     apart = us and over and speed and abs(math.log(speed.value * us.value / over.value)) > 0.1
-    told = small("another document: " * bool(apart) + _gain(speed.value)) if speed else ""
+    told = small(_gain(speed.value) + APART * bool(apart)) if speed else ""
     return lines(f"{1e3 * us.value:,.0f} µs" if us else "", told) or NOTHING
 
 

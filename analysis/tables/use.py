@@ -216,8 +216,8 @@ def calls(e: Evidence) -> Table | str:
     caption = (
         f"With RoPE, {e.card}: at how many shapes rope_attention is faster, level or slower than the fastest other. "
         f"{TIE}. Not timed: shapes of the same studies whose kernel of today was not timed on this card beside a "
-        f"library. Inputs are in L2 if they fit, for decode too. Decode: raw keys, up to {MOST_QUERIES} queries. Prompts: "
-        f"of any length. Triton: a kernel that we wrote in that language.{_lost(e)}"
+        f"library. Inputs are in L2 if they fit, for decode too. Decode: raw keys, up to {MOST_QUERIES} queries. "
+        f"Prompts: of any length. Triton: a kernel that we wrote in that language.{_lost(e)}"
     )
     if not rows:
         return missing("peers")
