@@ -80,8 +80,8 @@ def register_tiling(e: Evidence) -> Says:
 @finding("attention-tensor-cores", """The queries of a block take turns: with a block for each query and nothing else
 changed the kernel is {one:.1} as fast. The conversions to half precision, which the documents blame, are not the cause:
 without them, with tiles of floats, it is slower still. By the authors' log the kernel is {logged:.2} times as fast as
-the two-pass kernel with float4. Ours on *their SMs* is {theirs:.2} as fast ([A-15](claims.html#A-15)), and we do not know
-why.""")
+the two-pass kernel with float4. Ours on *their SMs* is {theirs:.2} as fast ([A-15](claims.html#A-15)), and we do not
+know why.""")
 def tensor_cores(e: Evidence) -> Says:
     lost = e.speedup(TENSOR_CORES, over=BASE, hdim=DIMS)
     one, floats = (e.speedup(f"{TENSOR_CORES}_{name}", over=TENSOR_CORES) for name in ("one_query", "float_tiles"))
