@@ -43,8 +43,8 @@ def short(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("tensor-cores-phase6", """We padded each row in shared memory by a few elements, and changed nothing else. On
-the whole card as on *their SMs* the whole gap to Phase 4 with the same mask closed.""")
+@finding("tensor-cores-phase6", """We padded each row in shared memory by a few elements, and changed nothing else. The
+whole gap to Phase 4 with the same mask closed, on the whole card and on *their SMs*.""")
 def phase6(e: Evidence) -> Says:
     slow = e.speedup(PHASE6, over=CAUSAL, study="ablation", hdim=HDIM)
     shares = (each.share_closed(PHASE6, f"{PHASE6}_padded", CAUSAL, hdim=HDIM) for each in (e, e.under(THEIR_SMS)))

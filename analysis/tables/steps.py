@@ -177,6 +177,32 @@ def parts(e: Evidence) -> Table:
     return Table(header, rows, header[1:], caption, "phase4-parts", source, "Phase 4 with one change")
 
 
+SUSPECTS = {  # what is removed from an iteration of Phase 6, by the ablation
+    "fp16_phase6_iter1_own_row": "registers: a thread keeps the values of its own row alone",
+    "fp16_phase6_iter2_padded": "bank conflicts: rows are padded",
+    "fp16_phase6_iter2_32_threads": "idle threads: they are left out",
+}
+
+
+def suspects(e: Evidence) -> Table:
+    """The share of Phase 6's gap to Phase 4 that closes without each suspect, on their SMs and on the whole card."""
+    rows, over = [], MASKED["fp16_phase4"]
+    for name, words in SUSPECTS.items():
+        slow = "_".join(name.split("_")[:3])
+        cards = (e.under(THEIR_SMS), e)
+        shares = (at.share_closed(slow, name, over, hdim=SHOWN["fp16"])[SHOWN["fp16"]] for at in cards)
+        cells = (number(100 * each.value, "%", 0) if each else status(why_none(each)) for each in shares)
+        rows.append((short(slow), link(name, words), *cells))
+    header = ("version", "suspect", "their SMs", "whole card")
+    caption = (
+        f"The share of a version's gap to {link(over)} that closes without a suspect, on the GPU alone. 100 % is the "
+        "whole gap, and with more the version is the faster one. Our rule asks for half of the gap on their SMs. "
+        "Barriers are not in the table, as none was removed."
+    )
+    source = measured(e, "ablation", f"{SLICES}_fp16")
+    return Table(header, rows, header[2:], caption, "suspects", source, "Phase 6 without each suspect")
+
+
 def fusions(e: Evidence) -> Table:
     """Markdown for the README: each way of the log to fuse RoPE, and V8, over the log's separate kernels."""
     rows = []

@@ -265,7 +265,8 @@ FLOAT32: dict[str, Callable[[Problem], bool]] = {  # the same calls in float32
 
 def what_to_call(e: Evidence) -> Table:
     """What to call by the phase, what the cache holds and the dtype, and what was measured on which card."""
-    timed, rows = fuse.with_flash3(e), []
+    timed = fuse.with_flash3(e)
+    rows: list[tuple[str, ...]] = []
 
     def add(words: str, dtype: str, others: str, of: Callable[[Problem], bool]) -> None:
         """A row of raw keys on this card, where it was measured."""
