@@ -25,7 +25,7 @@ from ..models.rivals import COMPARED, MEASURED_IN, V8, beside_op, label, rivals,
 from ..models.waves import CARDS
 from ..record.files import DATA, known_gpus, read_rows
 from ..record.text import NOTHING, factor, number
-from ..studies import MAIN, STUDIES
+from ..studies import HALF_PEERS, MAIN, STUDIES
 from .table import Table, code, lines, link, missing, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer
@@ -290,6 +290,7 @@ def what_to_call(e: Evidence) -> Table:
         add(words, "float32", PEERS, FLOAT32[words])
         if words == fuse.DECODE:
             rows += _wide(timed)
+    rows += _short_rotated(e)
     for dtype, others in (("float16", "PyTorch and FlashInfer"), ("float32", PEERS)):
         add(SHORTER, dtype, others, lambda problem: _prompt(problem) and problem.seq_q < LEAST)
     rows.append(("any call", "rotated, float32", code("attention"), "few shapes beside a library"))
@@ -318,6 +319,16 @@ def _dims(gains: Estimates) -> str:
     """The head dims that were timed."""
     dims = [problem.hdim for problem in gains.known]
     return small(f"head dim {min(dims)} to {max(dims)}")
+
+
+def _short_rotated(e: Evidence) -> Iterator[tuple[str, ...]]:
+    """The row of short prompts without RoPE in half precision, beside cuDNN, where the kernel that runs was timed."""
+    with contextlib.suppress(Undecided):
+        study, asked = "half_prompts", [p for p in fuse.prompts_over(e, HALF_PEERS[3]) if p.seq_q < LEAST]
+        over = {p: e.speedup(served(e, p), HALF_PEERS[3], study, problem=p)[p] for p in asked}
+        if gains := Estimates(over, "×").known:
+            told = _found(e, "attention", gains, "cuDNN", fuse.untimed_among(gains, asked))
+            yield SHORTER, "rotated, float16", code("attention"), told
 
 
 def _where(of: Callable[[Problem], bool], gains: Estimates) -> Estimates:
