@@ -1,6 +1,6 @@
 """Cards side by side: the speedups, claims and findings that mean something else on one of them.
 
-Times of two cards are never compared.
+No verdict compares times of two cards.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,6 +42,10 @@ class Brief(NamedTuple):
 
 DRAM = "The H200 reads DRAM faster (the table below), and reading may hide less of the rotation. Not tested."
 IN_SHORT = {  # by finding
+    "answer-stands": Brief(
+        "Of the claims of the write-up itself, how many are right",
+        "{right} of {claims} right, {partly} in direction or in part", "another verdict: the table of claims",
+    ),
     "decode-free": Brief(
         "What rotating adds to a decode step on raw keys, float16", "{half} with {keys} keys, {most} at most", DRAM
     ),
@@ -95,7 +99,7 @@ def main_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     names = named(cards)
     caption = "Speedup on the GPU alone, least to largest over the documents' head dims; above 1 is faster."
     source, title = source_of(cards), "The story's speedups by card"
-    return Table(("compared", "load", *names), rows, names, caption, source=source, title=title)
+    return Table(("compared", "load", *names), rows, names, caption, "speedups-by-card", source, title)
 
 
 def result(gains: pd.DataFrame, told: pd.DataFrame, given: pd.DataFrame, cards: Sequence[Evidence]) -> str:
@@ -129,7 +133,8 @@ def speedup_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     compared = _compared(frame)
     caption = f"With another meaning on one card: {len(rows)} of {compared} speedups that two cards or more have."
     names, title = named(cards), "Speedups on another side of 1"
-    return Table(("version", "head dim", "load", *names), rows, names, caption, source=source_of(cards), title=title)
+    header = ("version", "head dim", "load", *names)
+    return Table(header, rows, names, caption, "sides", source_of(cards), title)
 
 
 def verdicts(cards: Sequence[Evidence]) -> pd.DataFrame:
@@ -153,7 +158,7 @@ def verdict_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     caption = f"{len(rows)} of {len(frame)} claims."
     names = (name for name, e in zip(named(cards), cards) if e.slug in frame)
     header, title = ("claim", "what is claimed", *names), "Claims whose verdicts differ in kind"
-    return Table(header, rows, caption=caption, source=DECIDED, title=title)
+    return Table(header, rows, caption=caption, id="verdicts-by-card", source=DECIDED, title=title)
 
 
 def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
@@ -168,10 +173,11 @@ def finding_rows(cards: Sequence[Evidence]) -> pd.DataFrame:
 
 def finding_counts(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
     given = frame.groupby(["card", "badge"]).size()
-    rows = [(badge(word), *(str(given.get((e.slug, word), 0)) for e in cards)) for word in findings.BADGES]
+    counts = {word: [given.get((e.slug, word), 0) for e in cards] for word in findings.BADGES}
+    rows = [(badge(word), *map(str, each)) for word, each in counts.items() if any(each)]
     names, none = named(cards), frame[frame["badge"] == findings.NOT_MEASURED].groupby("card")["finding"].agg(", ".join)
     told = (f"Not measured on the {e.card}: {none[e.slug]}." for e in cards if e.slug in none)
-    return Table(("findings", *names), rows, names, " ".join(told), source=DECIDED)
+    return Table(("findings", *names), rows, names, " ".join(told), "finding-counts", DECIDED)
 
 
 def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
@@ -185,7 +191,7 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             )
             rows.append((MarkdownIt().renderInline(brief.what), *cells, brief.why))
     header, title = ("finding", *named(cards), "what may explain it"), "Findings that differ"
-    return Table(header, rows, source=DECIDED, title=title)
+    return Table(header, rows, id="findings-by-card", source=DECIDED, title=title)
 
 
 def _numbers(brief: Brief, word: str, given: Mapping[str, str]) -> str:

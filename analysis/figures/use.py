@@ -16,8 +16,8 @@ from .style import FUSED, LIBRARY, Plot, canvas
 
 SINGLE, SHORT = "float32", "half precision"
 COMPARED = {
-    SINGLE: "white: RoPE inside V8, or in front of it",
-    SHORT: "our fused decode beside libraries",
+    SINGLE: "inputs in L2; RoPE inside V8 or in front",
+    SHORT: "decode from DRAM, beside libraries",
 }
 QUERIES = {"1": 1, "2–8": 8, "9–32": 32, "33–128": 128, "129–512": 512, "> 512": math.inf}  # cells, and their ends
 DIMS = {"≤ 96": 96, "97–128": 128, "129–256": 256, "257–1024": 1024, "> 1024": math.inf}
@@ -54,7 +54,8 @@ def fuse_map(e: Evidence) -> Plot | str:
         [(dtype, str(p), p.seq_q, p.seq_k, p.hdim, found) for dtype, p, found in rows],
         columns=["dtype", "problem", "queries", "keys", "hdim", "answer"],
     )
-    several = " The kernel that runs a few queries in half precision was not timed on it." * (not e.study("few"))
+    several = f" rope_prompt_split, which runs few queries in half precision, was not timed on the {e.card}."
+    several *= not e.study("few")
     title = "In float32 fusing wins with 9 to 128 queries"
     with canvas(title, 2, 1, height=5.0, sharex=True, height_ratios=(5, 3)) as (figure, axes):
         for axis, dtype, words in zip(axes, COMPARED, COMPARED.values()):
@@ -76,8 +77,9 @@ def fuse_map(e: Evidence) -> Plot | str:
         "fuse-map",
         figure,
         f"A mark is a shape that was timed on the {e.card}; a cell without a mark has none. In grey cells fusing was "
-        "compared with libraries that rotate the keys at each call, and not with rotating first: decode from raw keys, "
-        "in half precision read from DRAM. A cross is a prompt in half precision, for which no fused kernel was timed."
+        "compared with libraries that rotate the keys at each call, and not with rotating first: decode from raw keys. "
+        "Marks in float32 are of inputs in L2 if they fit, those of decode in half precision of K and V from DRAM. A "
+        "cross is a prompt in half precision, for which no fused kernel was timed."
         + several,
         "Marks in cells of queries and head dims, in two panels. In float32 nearly all marks with 9 to 128 queries "
         "say that fusing is faster; with more they say tie or rotate first. Decode is faster than libraries. Prompts "

@@ -1,6 +1,6 @@
 """Should I fuse? Three calls, and full fusion beside a hybrid and separate kernels of the same core, by shape."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kernels import Problem
@@ -30,7 +30,7 @@ FEW_QUERIES = 128  # of a head: few tiles of them rotate the same keys
 FUSED = {FULL, RAW, "rope_chunk", "rope_wide_decode"}  # kernels of the op that rotate Q and K themselves
 SERVED = {  # in words, calls of a server: a study beside FlashAttention 3, and which of its problems
     "decode, up to 8 queries": ("few", lambda problem: decodes(problem)),
-    "a chunk: 16 to 512 queries, more keys": ("few", lambda problem: not decodes(problem)),
+    "a chunk: 9 queries or more, on more keys": ("few", lambda problem: not decodes(problem)),
     "a prompt of 1,024 tokens and more": ("long", lambda problem: True),
 }
 DECODE, CHUNK, PROMPTS = SERVED
@@ -101,6 +101,11 @@ def float32_over_others(e: Evidence, of: Callable[[Problem], bool] = bool) -> Es
     if not found:
         raise NotMeasured("nothing was timed beside the op's kernels: `make measure STUDY=peers`")
     return Estimates(found, "×")
+
+
+def untimed_among(gains: Estimates, problems: Iterable[Problem]) -> int:
+    """The number of problems where the kernel that the op runs today has no time beside a peer."""
+    return len({*problems} - {*gains.known})
 
 
 def with_flash3(e: Evidence) -> Evidence:
@@ -255,22 +260,27 @@ def prompts_over(e: Evidence, peer: str) -> Estimates:
 
 @finding("fuse-half", """**Without RoPE**, cuDNN is faster than our `attention_prompt` at {lost} of {all} prompts in
 float16. **With RoPE**, a library needs another pass over Q and K. Then `rope_prompt` is at least {least:.2} as fast as
-the fastest.""")
+the fastest library, at each of {rotated} prompts.""")
 def half(e: Evidence) -> Says:
     gain, plain = over_others(e, "half_prompts", "", WARM, *HALF, kernel=PROMPT), prompts_over(e, HALF_PEERS[3])
     lost = beside(plain).lost
     counted = {name: Estimate.count(n, plain.values()) for name, n in (("lost", lost), ("all", len(plain)))}
-    return numbers(**counted, least=times(gain.slowest)), checks(gain > 1, of_values(faster(gain)), lost > 0)
+    rotated = Estimate.count(len(gain), gain.values())
+    return numbers(**counted, rotated=rotated, least=times(gain.slowest)), checks(
+        gain > 1, of_values(faster(gain)), lost > 0
+    )
 
 
-@finding("fuse-half-flashinfer", """FlashInfer is faster at {lost} without RoPE, and at none with it.""")
+@finding("fuse-half-flashinfer", """FlashInfer is faster at {lost} of {all} prompts without RoPE, and at
+none of {rotated} with it.""")
 def half_flashinfer(e: Evidence) -> Says:
     plain = prompts_over(e, FLASHINFER[1])
     rotated = e.speedup(PROMPT, FLASHINFER[0], "half_prompts", problem=e.study("half_prompts").problems("rope")).known
     if not (plain and rotated):
         raise NotMeasured(WITHOUT_FLASHINFER)
     lost = beside(plain).lost
-    return numbers(lost=Estimate.count(lost, plain.values())), checks(
+    counted = {"lost": (lost, plain), "all": (len(plain), plain), "rotated": (len(rotated), rotated)}
+    return numbers(**{name: Estimate.count(n, of.values()) for name, (n, of) in counted.items()}), checks(
         0 < lost < beside(prompts_over(e, HALF_PEERS[3])).lost, beside(rotated).lost == 0
     )
 

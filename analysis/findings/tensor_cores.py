@@ -43,8 +43,8 @@ def short(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("tensor-cores-phase6", """We padded each row in shared memory by a few elements, and changed nothing else. On
-the whole card as on *their SMs* the whole gap to Phase 4 with the same mask closed.""")
+@finding("tensor-cores-phase6", """We padded each row in shared memory by a few elements, and changed nothing else. The
+whole gap to Phase 4 with the same mask closed, on the whole card and on *their SMs*.""")
 def phase6(e: Evidence) -> Says:
     slow = e.speedup(PHASE6, over=CAUSAL, study="ablation", hdim=HDIM)
     shares = (each.share_closed(PHASE6, f"{PHASE6}_padded", CAUSAL, hdim=HDIM) for each in (e, e.under(THEIR_SMS)))
@@ -98,10 +98,10 @@ def registers(e: Evidence) -> Says:
 
 @finding("tensor-cores-ahead", """The second step, *both products*, moves the product with V to tensor cores, too. It is
 {both:.1} as fast as the first. The third, *copies ahead*, fetches tiles before they are needed. It is the fastest at
-this shape, {cudnn:.1} as fast as NVIDIA's cuDNN. The last step, *wgmma*, has the name of an instruction of Hopper
-cards, by which four warps multiply large tiles from shared memory. At this shape it is slower than *copies ahead*: the
-call makes only {blocks} of its large blocks, for {sms} SMs. With {tokens:,} tokens it is {long:.1} as fast as *copies
-ahead*.""")
+this shape, {cudnn:.1} as fast as NVIDIA's cuDNN. The last step, *wgmma*, uses the instruction of that name, by
+which four warps of a Hopper card multiply large tiles from shared memory. At this shape it is slower than
+*copies ahead*: the call makes only {blocks} of its large blocks, for {sms} SMs. With {tokens:,} tokens it is {long:.1}
+as fast as *copies ahead*.""")
 def ahead(e: Evidence) -> Says:
     pairs = ((BOTH, SCORES), (AHEAD, BOTH), (AHEAD, CUDNN), (WGMMA, AHEAD, LONG))
     both, gain, cudnn, long = (step(e, *asked) for asked in pairs)

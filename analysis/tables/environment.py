@@ -65,7 +65,10 @@ def machines(*cards: Evidence) -> Table:
 
     columns = [{what: _text(value) for what, value in about(e).items()} for e in cards]
     rows = [(what, *(column[what] for column in columns)) for what in columns[0]]
-    return Table(("what", *named(cards)), rows, source=source_of(cards), title="The cards and their software")
+    alike = [row for row in rows if len(cards) > 1 and len({*row[1:]}) == 1]
+    caption = f"The same on all of them: {'; '.join(f'{what} {value}' for what, value, *_ in alike)}." if alike else ""
+    rows, title = [row for row in rows if row not in alike], "The cards and their software"
+    return Table(("what", *named(cards)), rows, caption=caption, id="machines", source=source_of(cards), title=title)
 
 
 def what_changed(study: Study, version: str) -> str:

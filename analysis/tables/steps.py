@@ -21,6 +21,7 @@ from ..studies import MAIN, SLICES, THEIR_SMS
 from .table import Table, lines, link, mark, ratio, short, small, status, why_none
 
 RIGHT = "right"
+APART = "*"  # marks a printed ratio that is not of the printed time beside it
 SHOWN = {"fp16": 64}  # the head dim whose times are shown, of the other families that of `MAIN`
 BESIDE = {"attention": ("torch_matmul_softmax",), "rope": (V8,)}  # what a ladder is shown with, and not a step of it
 COMPARED = {  # what has no baseline of its own in the documents, and what it is compared with
@@ -142,6 +143,8 @@ def steps(e: Evidence, family: str) -> Table:
         f"1 faster. {REMARKS.get(family, '')} Published: {published.card(family)}, from several programs, each × over "
         "a baseline of theirs. Other head dims: the page of each version."
     )
+    if any(APART in cell for row in rows for cell in row):
+        caption += f" {APART} The ratio is of another document than the time."
     studies = dict.fromkeys(study_of(e, version.id).name for version in shown(family))
     source = measured(e, *studies, SLICES, f"{SLICES}_fp16") + published_on(family)
     return Table(header, rows, header[-4:], caption, id=f"{family}-steps", source=source, title="The steps")
@@ -172,6 +175,32 @@ def parts(e: Evidence) -> Table:
     )
     source = measured(e, "ablation", f"{SLICES}_fp16")
     return Table(header, rows, header[1:], caption, "phase4-parts", source, "Phase 4 with one change")
+
+
+SUSPECTS = {  # what is removed from an iteration of Phase 6, by the ablation
+    "fp16_phase6_iter1_own_row": "registers: a thread keeps the values of its own row alone",
+    "fp16_phase6_iter2_padded": "bank conflicts: rows are padded",
+    "fp16_phase6_iter2_32_threads": "idle threads: they are left out",
+}
+
+
+def suspects(e: Evidence) -> Table:
+    """The share of Phase 6's gap to Phase 4 that closes without each suspect, on their SMs and on the whole card."""
+    rows, over = [], MASKED["fp16_phase4"]
+    for name, words in SUSPECTS.items():
+        slow = "_".join(name.split("_")[:3])
+        cards = (e.under(THEIR_SMS), e)
+        shares = (at.share_closed(slow, name, over, hdim=SHOWN["fp16"])[SHOWN["fp16"]] for at in cards)
+        cells = (number(100 * each.value, "%", 0) if each else status(why_none(each)) for each in shares)
+        rows.append((short(slow), link(name, words), *cells))
+    header = ("version", "suspect", "their SMs", "whole card")
+    caption = (
+        f"The share of a version's gap to {link(over)} that closes without a suspect, on the GPU alone. 100 % is the "
+        "whole gap, and with more the version is the faster one. Our rule asks for half of the gap on their SMs. "
+        "Barriers are not in the table, as none was removed."
+    )
+    source = measured(e, "ablation", f"{SLICES}_fp16")
+    return Table(header, rows, header[2:], caption, "suspects", source, "Phase 6 without each suspect")
 
 
 def fusions(e: Evidence) -> Table:
@@ -209,12 +238,12 @@ def _row(e: Evidence, study: Study, version: Version) -> tuple[str, ...]:
 
 
 def _published(name: str, problem: Problem) -> str:
-    """The time and the speedup that the documents print; where the ratio is not of that time, that it is another's."""
+    """The time and the speedup that the documents print; where the ratio is not of that time, with a mark."""
     base = base_of(name, None)  # whatever the mask: the documents compare so
     us, over = (published.published(each, problem) for each in (name, base))
     speed = published.speedup(name, base, problem)
     apart = us and over and speed and abs(math.log(speed.value * us.value / over.value)) > 0.1
-    told = small("another document: " * bool(apart) + _gain(speed.value)) if speed else ""
+    told = small(_gain(speed.value) + APART * bool(apart)) if speed else ""
     return lines(f"{1e3 * us.value:,.0f} µs" if us else "", told) or NOTHING
 
 

@@ -8,7 +8,7 @@ from ..record.files import DATA, Row, read_rows
 from .table import Table, lines, small
 
 CODE = re.compile(r"`([^`]+)`")
-TOOLS = ("transformers", "torch", "papermill")  # that a version names first
+TOOLS = ("transformers", "torch", "ctranslate2", "openvino")  # that a version names first
 
 
 def surprises(tools: bool = False) -> Table:

@@ -4,6 +4,7 @@ from kernels import Problem
 
 from ..evidence import Evidence, measured
 from ..findings.tensor_cores import AHEAD, BOTH, CUDNN, LONG, PHASE4, REPORT, SCORES, STUDY, WGMMA
+from ..models.rivals import label
 from ..studies import FLASHINFER, unrotated
 from .environment import what_changed
 from .steps import ceiling
@@ -37,11 +38,11 @@ def phases(e: Evidence) -> Table | str:
     shapes = (REPORT, LONG)
     rows = [(link(name, words), *(cell(name, problem) for problem in shapes)) for name, words in ROWS.items()]
     header = ("kernel", *(f"{problem.seq_q:,} tokens" for problem in shapes))
-    of = (f"{each.seq_q:,} tokens: {each.batch * each.heads} heads, head dim {each.hdim}." for each in shapes)
+    of = (f"{each.seq_q:,} tokens: {label(each)}." for each in shapes)
     caption = (
         f"{' '.join(of)} Times are of the GPU alone. Peak: what the tensor cores of the {e.card} were measured to "
-        f"reach. cuDNN is that of PyTorch {study.run['torch']}. The long call has two sequences: FlashInfer takes "
-        "one here, and Phase 4 takes head dim 64 alone."
+        f"reach. cuDNN is that of PyTorch {study.run['torch']}. The long call has a batch of {LONG.batch}: "
+        "FlashInfer takes 1 here, and Phase 4 takes head dim 64 alone."
     )
     older = [words for name, words in ROWS.items() if what_changed(study, name) == "assembler"]
     caption += f" {', '.join(older)}: {ASSEMBLER}." * bool(older)

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
@@ -19,13 +19,13 @@ from kernels.op.warm import Call
 
 from ..evidence import Estimates, Evidence, Undecided, computed, measured
 from ..findings import fuse
-from ..findings.decode import RAW, STUDY
+from ..findings.decode import STUDY
 from ..findings.fuse import HALF, WARM, beside, float32_over_others, over_others
-from ..models.rivals import MEASURED_IN, V8, beside_op, label, rivals, served
+from ..models.rivals import COMPARED, MEASURED_IN, V8, beside_op, label, rivals, served
 from ..models.waves import CARDS
 from ..record.files import DATA, known_gpus, read_rows
 from ..record.text import NOTHING, factor, number
-from ..studies import MAIN, STUDIES
+from ..studies import HALF_PEERS, MAIN, STUDIES
 from .table import Table, code, lines, link, missing, ratio, small
 
 CALLS = (  # in words, the call, a study and a timer
@@ -66,7 +66,7 @@ def costs(e: Evidence) -> Table:
         "memory beside the tensors of the call, by the plan of the kernel."
     )
     source = measured(e, *{study: None for _, _, study, _ in CALLS}) + computed("memory by the plan")
-    return Table(header, rows, header[3:], caption, source=source, title="What calls take")
+    return Table(header, rows, header[3:], caption, "costs", source, "What calls take")
 
 
 HERE = (  # in words, a call
@@ -145,7 +145,7 @@ def rules() -> Table:
         "<code>python -m kernels which --heads 8 --seq-q 1 --seq-k 4096 --dtype float16</code> says it for a call."
     )
     source = computed("the table by which the op chooses")
-    return Table(header, rows, caption=caption, source=source, title="Which kernel runs")
+    return Table(header, rows, caption=caption, id="rules", source=source, title="Which kernel runs")
 
 
 def reasons() -> Table:
@@ -157,7 +157,7 @@ def reasons() -> Table:
     )
     rows = [(link(name), escape(reason)) for name, reason in told.items()]
     source = computed("the table by which the op chooses")
-    return Table(("kernel", "why"), rows, caption=caption, source=source, title="Why each kernel runs")
+    return Table(("kernel", "why"), rows, caption=caption, id="reasons", source=source, title="Why each kernel runs")
 
 
 def fusing(e: Evidence) -> Table | str:
@@ -177,7 +177,7 @@ def fusing(e: Evidence) -> Table | str:
     )
     if not rows:
         return missing("map")
-    return Table(header, rows, COUNTS, caption, source=measured(e, "map", "heldout"), title="Does fusing pay?")
+    return Table(header, rows, COUNTS, caption, "fusing", measured(e, "map", "heldout"), "Does fusing pay?")
 
 
 LIBRARIES = {  # by how the names of peers begin
@@ -199,29 +199,36 @@ def calls(e: Evidence) -> Table | str:
             found |= {name.split("_")[0] for name in names if e.time(name, study, problem=problems)}
         return ", ".join(words for start, words in LIBRARIES.items() if start in found)
 
-    def half(study: str, version: str = "") -> Callable[[], fuse.Outcomes]:
-        return lambda: beside(over_others(e, study, version, WARM, *HALF))
+    def half(study: str) -> Callable[[], tuple[int, ...]]:
+        return lambda: _with_untimed(over_others(e, study, "", WARM, *HALF), e.study(study).problems("rope"), HALF)
+
+    def float32(of: Callable[[Problem], bool]) -> Callable[[], tuple[int, ...]]:
+        return lambda: _with_untimed(float32_over_others(e, of), filter(of, COMPARED), single)
 
     rows = _counted({
-        ("decode, half precision", others(HALF, STUDY)): half(STUDY, RAW),
-        ("decode, float32", others(single, *MEASURED_IN)): lambda: beside(float32_over_others(e, fuse.decodes)),
+        ("decode, half precision", others(HALF, STUDY)): half(STUDY),
+        ("decode, float32", others(single, *MEASURED_IN)): float32(fuse.decodes),
         ("prompts, half precision", others(HALF, "half_prompts")): half("half_prompts"),
         ("few queries on many keys, bfloat16", others(HALF, "few")): half("few"),
         ("long prompts, bfloat16", others(HALF, "long")): half("long"),
-        ("prompts, float32", others(single, *MEASURED_IN)): lambda: beside(
-            float32_over_others(e, lambda problem: not fuse.decodes(problem))
-        ),
+        ("prompts, float32", others(single, *MEASURED_IN)): float32(lambda problem: not fuse.decodes(problem)),
     })
     caption = (
         f"With RoPE, {e.card}: at how many shapes rope_attention is faster, level or slower than the fastest other. "
-        f"{TIE}. Counted: shapes where today's kernel and at least one library were timed in one run. Decode: raw "
-        f"keys, up to {MOST_QUERIES} queries. Triton: a kernel of ours in that language.{_lost(e)}"
+        f"{TIE}. Not timed: shapes of the same studies whose kernel of today was not timed on this card beside a "
+        f"library. Inputs are in L2 if they fit, for decode too. Decode: raw keys, up to {MOST_QUERIES} queries. "
+        f"Prompts: of any length. Triton: a kernel that we wrote in that language.{_lost(e)}"
     )
     if not rows:
         return missing("peers")
     source = measured(e, *MEASURED_IN, "half_prompts", "few", "long")
-    header = ("your call", "beside", *COUNTS)
-    return Table(header, rows, COUNTS, caption, source=source, title="Does our call win?")
+    header = ("your call", "beside", *COUNTS, "not timed")
+    return Table(header, rows, header[2:], caption, "calls", source, "Does our call win?")
+
+
+def _with_untimed(gains: Estimates, problems: Iterable[Problem], dtypes: Sequence[str]) -> tuple[int, ...]:
+    """At how many problems of some dtypes the op is faster, level and slower, and at how many it was not timed."""
+    return *beside(gains), fuse.untimed_among(gains, (each for each in problems if each.dtype in dtypes))
 
 
 def _lost(e: Evidence) -> str:
@@ -235,6 +242,7 @@ def _lost(e: Evidence) -> str:
     return f" The float32 calls that lose: {escape('; '.join(told))}." if lost else ""
 
 
+RIVAL = "The rival of PyTorch and Triton is the faster of PyTorch and a Triton kernel that we wrote."
 FLASH3, PEERS, SHORTER, LEAST = "FlashAttention 3", "PyTorch and Triton", "a shorter prompt", 1024
 UNTIMED = (  # what to call on cards that were not timed
     "any call, on other cards", "raw, any dtype", code("rope_attention"), "nothing: time PyTorch's compiled call, too",
@@ -250,19 +258,26 @@ def _prompt(problem: Problem) -> bool:
 
 FLOAT32: dict[str, Callable[[Problem], bool]] = {  # the same calls in float32
     fuse.DECODE: fuse.decodes,
-    fuse.CHUNK: lambda problem: 16 <= problem.seq_q <= 512 and problem.seq_q < problem.seq_k,
+    fuse.CHUNK: lambda problem: not fuse.decodes(problem) and problem.seq_q < problem.seq_k,
     fuse.PROMPTS: lambda problem: _prompt(problem) and problem.seq_q >= LEAST,
 }
 
 
 def what_to_call(e: Evidence) -> Table:
     """What to call by the phase, what the cache holds and the dtype, and what was measured on which card."""
-    timed, rows = fuse.with_flash3(e), []
+    timed = fuse.with_flash3(e)
+    rows: list[tuple[str, ...]] = []
 
-    def add(words: str, dtype: str, others: str, count: Callable[[], Estimates]) -> None:
+    def add(words: str, dtype: str, others: str, of: Callable[[Problem], bool]) -> None:
         """A row of raw keys on this card, where it was measured."""
+        half, found = dtype in HALF, partial(over_others, e, "half_prompts", "", WARM, *HALF)
         with contextlib.suppress(Undecided):
-            rows.append((words, f"raw, {dtype}", code("rope_attention"), _found(e, "rope_attention", count(), others)))
+            gains = _where(of, found()) if half else float32_over_others(e, of)
+            asked = [each for each in (e.study("half_prompts").problems("rope") if half else COMPARED)
+                     if of(each) and (each.dtype in HALF) is half]  # fmt: skip
+            told = _found(e, "rope_attention", gains, others, fuse.untimed_among(gains, asked))
+            keys = lines(f"raw, {dtype}", _dims(gains) if words == fuse.DECODE else "")
+            rows.append((words, keys, code("rope_attention"), told))
 
     for words, of in fuse.SERVED.items():
         raw, rotated = fuse.over_flash3(timed, *of)
@@ -272,29 +287,66 @@ def what_to_call(e: Evidence) -> Table:
             counts = beside(gains)
             best = code(call) if counts.won >= counts.lost else lines(FLASH3, small("for Hopper cards"))
             rows.append((words, f"{keys}, bfloat16", best, _found(timed, call, gains, front + FLASH3)))
-        add(words, "float32", PEERS, partial(float32_over_others, e, FLOAT32[words]))
-    add(SHORTER, "float16", "PyTorch and FlashInfer", lambda: _short_half(e))
-    add(SHORTER, "float32", PEERS, lambda: float32_over_others(e, lambda p: _prompt(p) and p.seq_q < LEAST))
+        add(words, "float32", PEERS, FLOAT32[words])
+        if words == fuse.DECODE:
+            rows += _wide(timed)
+    rows += _short_rotated(e)
+    for dtype, others in (("float16", "PyTorch and FlashInfer"), ("float32", PEERS)):
+        add(SHORTER, dtype, others, lambda problem: _prompt(problem) and problem.seq_q < LEAST)
     rows.append(("any call", "rotated, float32", code("attention"), "few shapes beside a library"))
     header = ("your call", "keys in the cache", "what to call", "measured")
     caption = (
         "How many times as fast as another ours is, least to largest by shape, and at how many shapes it is faster, "
-        f"level and slower; by the GPU alone, inputs in L2 if they fit. {TIE}. Raw keys are rotated at each call: in "
-        "front of FlashAttention 3 by compiled RoPE. float16 and bfloat16 run the same kernels. PyTorch and Triton: "
-        "the fastest of both; the kernel in Triton is ours."
+        f"level and slower. {TIE}. Not timed: shapes of the same studies where the kernel that runs today has no time "
+        "beside a library on that card. By device_warm in all rows, decode too: the "
+        "GPU alone, inputs in L2 if they fit. Raw keys are rotated at each call: in front of FlashAttention 3 by "
+        "compiled RoPE. float16 and bfloat16 run the same kernels. In bfloat16 chunks of "
+        f"{_span(timed, fuse.CHUNK)} queries were timed. {RIVAL}"
     )
     source = measured(timed, "few", "long") + measured(e, *MEASURED_IN, "half_prompts")
-    return Table(header, [*rows, *UNTIMED], caption=caption, source=source, title="What to call")
+    return Table(header, [*rows, *UNTIMED], caption=caption, id="what-to-call", source=source, title="What to call")
 
 
-def _short_half(e: Evidence) -> Estimates:
-    gains = over_others(e, "half_prompts", "", WARM, *HALF)
-    return gains.at(*(problem for problem in gains if problem.seq_q < LEAST))
+def _wide(e: Evidence) -> Iterator[tuple[str, ...]]:
+    """The row of decode with large head dims, which is a kernel of its own, on the card that timed it."""
+    with contextlib.suppress(Undecided):
+        gains = over_others(e, "wide_decode", "", WARM, "float32")
+        keys = lines("raw, float32", _dims(gains))
+        yield fuse.DECODE, keys, code("rope_attention"), _found(e, "rope_attention", gains, "PyTorch")
 
 
-def _found(e: Evidence, call: str, gains: Estimates, other: str) -> str:
-    """How a call does over another on a card: the range, and at how many shapes it is faster, level and slower."""
+def _dims(gains: Estimates) -> str:
+    """The head dims that were timed."""
+    dims = [problem.hdim for problem in gains.known]
+    return small(f"head dim {min(dims)} to {max(dims)}")
+
+
+def _short_rotated(e: Evidence) -> Iterator[tuple[str, ...]]:
+    """The row of short prompts without RoPE in half precision, beside cuDNN, where the kernel that runs was timed."""
+    with contextlib.suppress(Undecided):
+        study, asked = "half_prompts", [p for p in fuse.prompts_over(e, HALF_PEERS[3]) if p.seq_q < LEAST]
+        over = {p: e.speedup(served(e, p), HALF_PEERS[3], study, problem=p)[p] for p in asked}
+        if gains := Estimates(over, "×").known:
+            told = _found(e, "attention", gains, "cuDNN", fuse.untimed_among(gains, asked))
+            yield SHORTER, "rotated, float16", code("attention"), told
+
+
+def _where(of: Callable[[Problem], bool], gains: Estimates) -> Estimates:
+    return gains.at(*filter(of, gains))
+
+
+def _span(e: Evidence, call: str) -> str:
+    """The queries of the calls of a kind that were timed beside FlashAttention 3, least to most."""
+    study, of = fuse.SERVED[call]
+    queries = [problem.seq_q for problem in e.study(study).problems("rope") if of(problem)]
+    return f"{min(queries)} to {max(queries)}"
+
+
+def _found(e: Evidence, call: str, gains: Estimates, other: str, untimed: int = 0) -> str:
+    """How a call does over another on a card: the range, and at how many shapes it is faster, level, slower, unknown.
+    """
     counts = ", ".join(f"{n} {word}" for n, word in zip(beside(gains), SIDES.values()))
+    counts += f", {untimed} not timed" * bool(untimed)
     return lines(f"{code(call)} {gains} over {other}", small(f"{fuse.named(e).partition(' ')[0]}: {counts}"))
 
 
@@ -315,7 +367,7 @@ def beside_flash3(e: Evidence) -> Table:
         "before it is rounded. RoPE in front of FlashAttention 3 rotates all keys at each call. The last column is of "
         f"tensors that are rotated already, as in a server's cache. {LETTERS}"
     )
-    return Table(header, rows, header[1:], caption, source=measured(timed, "few", "long"), title=title)
+    return Table(header, rows, header[1:], caption, "flash3", measured(timed, "few", "long"), title)
 
 
 def families() -> Table:
@@ -348,7 +400,7 @@ def families() -> Table:
     return Table(header, rows, ("error",), caption, id="models", source=source, title="Models of transformers")
 
 
-def _counted(asked: Mapping[tuple[str, ...], Callable[[], fuse.Outcomes]]) -> list[tuple[str, ...]]:
+def _counted(asked: Mapping[tuple[str, ...], Callable[[], tuple[int, ...]]]) -> list[tuple[str, ...]]:
     """A row for each that was measured."""
     rows = []
     for cells, count in asked.items():
