@@ -14,8 +14,8 @@ DIMS = (512, 2048, 4096, 8192)  # of the documents
 
 
 @finding("sinusoidal-loads", """The note's kernels also store `float4`, unroll the dot product by four, and wait for the
-GPU once a call. But loads alone gain more than that: plain attention, which embeds nothing, is {plain:.1} as fast with
-`float4` as with scalar loads.""")
+GPU once a call. But loads alone can gain more than all of these do together: plain attention, which embeds nothing, is
+{plain:.1} as fast with `float4` as with scalar loads.""")
 def loads(e: Evidence) -> Says:
     plain, separate = e.speedup(PLAIN, "attention_online_scalar", hdim=DIMS), e.speedup(FLOAT4, SCALAR, hdim=DIMS)
     return numbers(plain=times(plain.at(HDIM))), checks(
