@@ -47,8 +47,8 @@ WAITS = {  # the reasons for which a warp does not issue, under headings; a GPU 
 }
 
 
-@finding("answer-tables", """RoPE's V1 rotates every key for every query, and loses mostly by the [tables of cosines and
-sines](rope.html) that it loads for that. In a copy we replaced these loads by values in registers, and kept all
+@finding("answer-tables", """RoPE's V1 rotates every key for every query, and loses mostly by the [tables of cosines
+and sines](rope.html) that it loads for that. In a copy we replaced these loads by values in registers, and kept all
 rotations. Its output is wrong on purpose, but it is no slower than separate kernels. V8 shares each rotated key among
 queries, and spares its cosines and sines as well.""")
 def tables(e: Evidence) -> Says:
@@ -98,7 +98,8 @@ def bound(e: Evidence) -> Says:
 
 
 @finding("answer-threads", """Giving [idle threads work](attention.html) makes the two-pass kernel of the summary
-{whole:.2} as fast on the whole card, though it saves no bytes. On *their SMs* that pays only above head dim {hdim}.""")
+{whole:.2} as fast on the whole card, though it saves no bytes. On *their SMs* that pays only above head dim
+{hdim}.""")
 def threads(e: Evidence) -> Says:
     whole, own = (
         e.speedup("attention_two_pass_all_warps", over="attention_two_pass_float4", study=study, hdim=DIMS)
@@ -110,9 +111,9 @@ def threads(e: Evidence) -> Says:
 
 
 @finding("attention-bound-loaded", """With as many heads as give an SM the load that it had on their card, the busiest
-unit of memory reaches {busiest:.0} % of its peak. That is too near to the {bound} % from which we call a kernel
-memory-bound to tell. At head dims 4096 and 8192 it is at most {large:.0} %. The summary's {said} % divides the kernel's
-rate by the peak of another card. Of the peak of the authors' card it is {own:.0} %.""")
+unit of memory reaches {busiest:.0} % of its peak. That is too near to our threshold of {bound} %, from which we call a
+kernel memory-bound: undecided. At head dims 4096 and 8192 it is at most {large:.0} %. The summary's {said} % divides
+the kernel's rate by the peak of another card. Of the peak of the authors' card it is {own:.0} %.""")
 def bound_loaded(e: Evidence) -> Says:
     busiest, large = (busiest_memory_percent(e.under("matched"), ONLINE, hdim=h) for h in (MAIN.hdim, (4096, 8192)))
     own, other = (100 * said("N235") / said(peak) for peak in ("N296", "N236"))
@@ -122,8 +123,8 @@ def bound_loaded(e: Evidence) -> Says:
     )
 
 
-@finding("answer-tflops", """The TFLOPS that the write-up prints do not follow from the times in the same rows. They are
-{small:.0} too high at the two smaller head dims, and {large:.0} at the two larger.""")
+@finding("answer-tflops", """The TFLOPS that the write-up prints do not follow from the times in the same rows. They
+are {small:.0} too high at the two smaller head dims, and {large:.0} at the two larger.""")
 def tflops(e: Evidence) -> Says:
     given = e.size("attention_online", "flops", hdim=DIMS) / stated(DIMS, "N301", "N303", "N305", "N307") / 1e9
     off = stated(DIMS, "N302", "N304", "N306", "N308") / given
@@ -138,7 +139,7 @@ STANDS = {  # the claims of the write-up that are right, in words
 }  # fmt: skip
 
 
-@finding("answer-stands", """Of the {claims} claims of the write-up itself {right} are right: """
+@finding("answer-stands", """Of the {claims} claims of the write-up itself {right} are right:"""
          + "; ".join(f"[{words}](claims.html#{id})" for id, words in STANDS.items())
          + ". Another {partly} hold in direction or in part, among them [by how much V7 wins](claims.html#C-18).")
 def what_stands(e: Evidence) -> Says:
@@ -199,8 +200,8 @@ def which(e: Evidence) -> Says:
     )
 
 
-@finding("method-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the card's
-counters for {near} of {all} versions.""")
+@finding("method-counts", """The emulator's counts of sectors loaded and stored are within 10 % of the card's counters
+for {near} of {all} versions.""")
 def counts(e: Evidence) -> Says:
     names = [name for family in ("attention", "sinusoidal", "rope") for name in e.study().versions(family)]
     ratios = [
@@ -249,9 +250,9 @@ def assembled(e: Evidence) -> Says:
     return {}, checks({*mine["assembler"]} == {PTXAS})
 
 
-@finding("method-coverage", """At most {most:.1} of the ratios by `device_warm` and `launched` lie outside in unseen
-runs. So these intervals are rather too wide than too narrow. Those by `device_cold` are too narrow on an {where}, where
-{cold:.1} lie outside. No verdict rests on `device_cold`, but the times of decode and the advice on it do.""")
+@finding("method-coverage", """On this card at most {most:.1} of the ratios by `device_warm` and `launched` lie outside
+in unseen runs. So these intervals are rather too wide than too narrow. Those by `device_cold` are too narrow on an
+{where}, where {cold:.1} lie outside. No verdict rests on `device_cold`, but the chapter on decode does.""")
 def covered(e: Evidence) -> Says:
     here, other = outside(e), committed(SECOND_CARD)
     most, cold = max(here["device_warm"], here["launched"]), outside(other)["device_cold"]

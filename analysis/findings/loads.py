@@ -98,7 +98,7 @@ def once(e: Evidence) -> Says:
 
 
 @finding("loads-hybrid", """The note's hybrid embeds K in front. Here it is {gain:.2} as fast as the separate kernels.
-It wins by its loop, not by fusing. It is {plain:.2} as fast even as our plain attention with float4 loads, which
+It wins by its loop, not by fusing. It is {plain:.2} as fast even as `attention_online_fixed`, which loads float4,
 embeds nothing and has another loop. In the hybrid's own loop embedding Q costs next to nothing: without it, the hybrid
 is {bare:.2} as fast.""")
 def hybrid(e: Evidence) -> Says:
