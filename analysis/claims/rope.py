@@ -414,18 +414,23 @@ def c28(e: Evidence) -> Tests:
 
 @number
 def c31(e: Evidence) -> Tests:
-    """The hybrid, which fuses Q alone, works better in inference, with 1 to 4 queries and thousands of keys, than at
-    the documents' main shape."""
-    asked = [*DECODING, MAIN]
-    gains = e.speedup("rope_hybrid_v8", "rope_separate_v8", "map", problem=asked)
+    """For decoding, 1 to 4 queries and thousands of keys, the hybrid, which fuses Q alone, works better: it beats
+    separate kernels, and by more than at the documents' main shape."""
+    gains = e.speedup("rope_hybrid_v8", "rope_separate_v8", "map", problem=[*DECODING, MAIN])
+    named = {problem: f"{decoding(problem)}, {problem.rotary_dim} dims rotated" for problem in DECODING}
+    core = "Q alone fused over separate embeddings, both on V8's core"
     yield headline(
-        "Q alone fused over separate embeddings, both on V8's core: in decode over the main shape",
-        {
-            f"{decoding(problem)}, {problem.rotary_dim} dims rotated": gains[problem] / gains[MAIN]
-            for problem in DECODING
-        },
+        core,
+        {words: Estimates({problem.hdim: gains[problem]}) for problem, words in named.items()},
+        direction="faster",
+        part="beats separate kernels",
+    )
+    yield headline(
+        f"{core}: in decode over the main shape",
+        {words: gains[problem] / gains[MAIN] for problem, words in named.items()},
         direction="faster",
         unit="x",
+        part="by more than at the main shape",
     )
 
 

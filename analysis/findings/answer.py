@@ -76,8 +76,8 @@ def longest_at_barrier(frame: pd.DataFrame) -> tuple[int, int]:
     return int((most == BARRIER).sum()), len(most)
 
 
-@finding("answer-waits", """In {most} of {all} versions a warp spends more of its time at a barrier, waiting for other
-warps, than on anything else.""")
+@finding("answer-waits", """In {most} of {all} versions at head dim 2048, on the whole card, a warp spends more of its
+time at a barrier, waiting for other warps, than on anything else.""")
 def waits(e: Evidence) -> Says:
     if (frame := stalls(e)).empty:
         raise NotMeasured("hardware counters were not read: `make counters`")

@@ -88,11 +88,11 @@ def costs(e: Evidence) -> Says:
     )
 
 
-@finding("v8-time", """V8 is {hybrid:.2} as fast as the hybrid, although the rotation of K overlaps the start of
-attention (by *programmatic dependent launch*). It is {fused:.2} as fast as with Q and K rotated by two kernels. The
-kernel in front writes all of K anew, also the dims that it does not rotate. One that rotates 128 dims in place, or Q
-and K in one launch, would cost less; neither was timed. Against PyTorch's fastest way that we found, compiled as one
-graph, V8 is {peer:.1} as fast.""")
+@finding("v8-time", """V8 is {hybrid:.2} as fast as the hybrid, with K rotated in front. (That kernel overlaps the
+start of attention, by *programmatic dependent launch*.) It is {fused:.2} as fast as with Q and K rotated by two
+kernels. The kernel in front writes all of K anew, also the dims that it does not rotate. One that rotates 128 dims in
+place, or Q and K in one launch, would cost less; neither was timed. Against PyTorch's fastest way that we found,
+compiled as one graph, V8 is {peer:.1} as fast.""")
 def taken(e: Evidence) -> Says:
     peer, hybrid = next(iter(rivals(e, MAIN)), None), over(e, HYBRID, MAIN)
     fused, separate = over(e, SEPARATE, MAIN), over(e, LOG_SEPARATE, MAIN)
@@ -111,8 +111,8 @@ PARTLY = (replace(MAIN, hdim=128, rotary_dim=64), replace(MAIN, hdim=512), MAIN)
 
 @finding("v8-heads", """With {heads} heads V8 leads the hybrid at all four shapes of the table. With all {all:,} dims
 rotated, where the kernel in front copies nothing in vain, four heads bring a tie; with {heads} heads V8 is {whole:.2}
-as fast. Q, K and V of so many heads do not fit the L2 cache, so the hybrid's second pass over K has to go to
-memory.""")
+as fast. At head dim {all:,} Q, K and V of so many heads do not fit the L2 cache, so the hybrid's second pass over K
+has to go to memory.""")
 def heads(e: Evidence) -> Says:
     few, many = (*PARTLY, ROTATED), [filled(problem) for problem in (*PARTLY, ROTATED)]
     gain = over(e, HYBRID, *many)

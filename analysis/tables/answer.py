@@ -16,8 +16,8 @@ FOUND = {  # by claim: what the story found instead or beside it, and the chapte
     "C-18": ("it does, on as many SMs as their card has and with their four heads", "wave"),
     "C-19": ("a wave of blocks, and by their clock a wait of the host", "wave"),
     "C-26": ("full fusion of RoPE pays where queries share a rotated key", "v8"),
-    "C-31": ("the hybrid gains less there than at their own shape", "decode"),
-    "A-09": ("warps wait at barriers, and no unit of memory is near its peak", "attention"),
+    "C-31": ("the hybrid helps, but by no more than at their own shape", "decode"),
+    "A-09": ("open at their main shape; with larger heads memory is far from its peak", "attention"),
 }
 
 KINDS = {  # of a claim, in words

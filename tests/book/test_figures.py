@@ -109,7 +109,7 @@ def test_figure_draws_its_csv_and_says_of_which_card_its_title_is(tmp_path: Path
     plot = figures.fusing(Evidence.load(REFERENCE))
     bars = [1 + bar.get_width() for axis in plot.figure.axes for bar in axis.patches]
     drawn = plot.data[["published", "clock", "slice", "alone"]].stack().dropna()
-    assert bars == pytest.approx([*drawn]) and len(bars) == 18
+    assert bars == pytest.approx([*drawn]) and len(bars) == 19
     other = figures.loads(Evidence.load(write("8.9", tmp_path, ("log",))))
     head = " ".join(text.get_text() for text in other.figure.texts)
     assert "the title is of the NVIDIA H100 80GB HBM3" in " ".join(head.split())
