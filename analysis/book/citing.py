@@ -13,6 +13,7 @@ from ..tables.table import Table
 from .edition import LICENSE, LICENSE_URL, edition
 
 KEY = "fused-positional-embeddings"
+FEW_RUNS = 4  # so many are named in a citation; of more it has their days
 LATEX = str.maketrans({char: f"\\{char}" for char in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "\u00a0": " ",
@@ -59,7 +60,8 @@ def to_file(path: str) -> str:
 
 def bibtex(anchor: str, title: str, source: Source, path: str = "") -> str:
     """The entry of a figure or table, by its anchor and its path below the address of the book."""
-    note = "; ".join(filter(None, (anchor.replace("-", " ", 1).capitalize(), str(source), LICENSE)))
+    told = str(source) if len(source.runs) <= FEW_RUNS else f"{source.brief}, {len(source.runs)} runs"
+    note = "; ".join(filter(None, (anchor.replace("-", " ", 1).capitalize(), told, LICENSE)))
     book = f"In: {{{latex(edition().title)}}}"
     return _entry(f"{KEY}-{anchor}", title, path, howpublished=book, note=latex(note))
 

@@ -218,14 +218,14 @@ def page(e: Evidence, version: Version) -> str:
 def of_peers(e: Evidence) -> str:
     """The page of what a user would pick instead: the libraries, and a table of times a study."""
     what = (
-        "A row is a shape and a column a library: µs of a call on the GPU alone, whole card, inputs in the cache. The "
-        "first column is the kernel that the op runs for the shape, named above its rows; of an embedding without a "
-        "call of its own, the fastest kernel with a right result. Bold is the fastest library with a right result. "
+        "A row is a shape and a column a library: µs of a call on the GPU alone, whole card, inputs in L2 if they fit. "
+        "The first column is the kernel that the op runs for the shape, named above its rows; of an embedding without "
+        "a call of its own, the fastest kernel with a right result. Bold is the fastest library with a right result. "
         "Level is within 3 %, or an interval that reaches 1. <i>One graph</i>: <code>torch.compile</code> makes RoPE "
         "and attention one graph. <i>PyTorch SDPA</i> chooses one of its kernels by itself; the efficient one has no "
         "column where it is chosen."
     )
-    tables = [(title, f"{told}\n\n{html(table)}") for title, told, table in peers.matrices(e)]
+    tables = [(title, joined([told, *map(html, several)])) for title, told, several in peers.matrices(e)]
     return HEAD + joined([
         "# Peers",
         f"What a user would pick instead of these kernels. {CHAPTER} · Code: {citing.to_file('kernels/peers')}",

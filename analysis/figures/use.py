@@ -56,7 +56,7 @@ def fuse_map(e: Evidence) -> Plot | str:
     )
     several = f" rope_prompt_split, which runs few queries in half precision, was not timed on the {e.card}."
     several *= not e.study("few")
-    title = "In float32 fusing wins with 9 to 128 queries"
+    title = "In float32 fusing nearly always wins with 9 to 128 queries"
     with canvas(title, 2, 1, height=5.0, sharex=True, height_ratios=(5, 3)) as (figure, axes):
         for axis, dtype, words in zip(axes, COMPARED, COMPARED.values()):
             _draw(axis, frame[frame["dtype"] == dtype])

@@ -88,8 +88,8 @@ def you(e: Evidence) -> Says:
 
 
 @finding("front-sure", """**[How sure?](method.html)** Bars by the authors' clock repeat to within {clock}, the others
-to within {alone}. Inputs were in the cache. The authors' card was not at hand. The shapes are theirs: few tokens, huge
-heads.""")
+to within {alone}. Their inputs were in the cache. The authors' card was not at hand. The shapes are theirs: few
+tokens, huge heads.""")
 def sure(e: Evidence) -> Says:
     pairs = ((V5, SCALAR), (V5, FLOAT4), (V7, SEPARATE), (V1C, SEPARATE))
 

@@ -49,7 +49,7 @@ def rung(e: Evidence, name: str) -> tuple[Estimates, Estimates, Any]:
 
 
 @finding("v8-portable", """A tile has {queries} queries. The kernels of the log leave most threads of a block idle;
-here all of them work on every key. The call takes {us:.1}, and this kernel runs on any GPU.""")
+here all of them work on every key. The call takes {us:.1}, and this kernel needs nothing that only Hopper has.""")
 def portable(e: Evidence) -> Says:
     us, gain, shape = rung(e, "rope_v8_portable")
     return numbers(us=us, **exact("plans", queries=shape.queries)), checks(faster(gain))

@@ -59,9 +59,9 @@ def on_slice(e: Evidence) -> Says:
     return given, checks(faster(alone), faster(clock), *near)
 
 
-@finding("wave-times", """Even the times are nearly theirs. V7 takes {v7:.0}, where the documents print {said:.0}.
-Separate kernels take {separate:.0}, where they print {other:.0}. The match is partly luck: clock rate, L2 cache and
-memory of the slice are ours.""")
+@finding("wave-times", """By their clock even the times are nearly theirs. V7 takes {v7:.0}, where the documents print
+{said:.0}. Separate kernels take {separate:.0}, where they print {other:.0}. The match is partly luck: clock rate, L2
+cache and memory of the slice are ours.""")
 def on_their_clock(e: Evidence) -> Says:
     own = e.under(THEIR_CLOCK)
     v7, separate = own.time(V7, hdim=HDIM), own.time(SEPARATE, hdim=HDIM)
@@ -71,8 +71,8 @@ def on_their_clock(e: Evidence) -> Says:
     return numbers(v7=v7, separate=separate, said=said, other=other), checks(*near)
 
 
-@finding("wave-heads", """With one head fewer V7 is {fewer:.2} as fast as separate kernels. With one head more it is
-{more:.2} as fast. Among 1 to {most} heads V7 does best with exactly their four.""")
+@finding("wave-heads", """By the GPU alone, with one head fewer, V7 is {fewer:.2} as fast as separate kernels. With one
+head more it is {more:.2} as fast. Among 1 to {most} heads V7 does best with exactly their four.""")
 def heads(e: Evidence) -> Says:
     gain, small = by_heads(e), by_heads(e, 512)
     others = gain.at(*(count for count in gain if count != MAIN.heads))

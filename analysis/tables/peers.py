@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,8 +51,8 @@ class Row(NamedTuple):
 
 
 def column(peer: str) -> str:
-    """The library whose attention a peer calls, without what it does with the embedding and how it is tuned."""
-    return FRONT.sub("", library(peer)).replace(", autotuned", "")
+    """The library whose attention a peer calls, and how it is tuned, without what it does with the embedding."""
+    return FRONT.sub("", library(peer))
 
 
 def _by_column() -> dict[str, list[Version]]:
@@ -194,30 +195,37 @@ def _part(row: Row) -> tuple[str, str, str]:
     return what, row.problem.dtype, row.ours
 
 
-def matrix(e: Evidence, study: Study) -> tuple[str, Table] | None:
-    """How often ours is faster, and a row a shape of a study: our time and those of all libraries."""
+def matrix(e: Evidence, study: Study) -> tuple[str, list[Table]] | None:
+    """How often ours is faster, and a table an embedding and dtype: a row a shape, our time and those of all libraries.
+    """
     if not (found := sorted(_distinct(_rows(e, study)), key=_part)):
         return None
-    columns = list(dict.fromkeys(name for row in found for name in row.others))
-    rows: list[tuple[str, ...]] = []
-    parts: dict[tuple[str, str, str], list[Row]] = {}
-    for row in found:
-        parts.setdefault(_part(row), []).append(row)
-    for (what, dtype, ours), several in parts.items():
-        rows.append((f"{what}, {dtype}: {link(ours)}",))
-        rows += [(_shape(row.problem), *_first(row), *_cells(row, columns)) for row in several]
-    counts: dict[str, list[Row]] = {}
-    for row in found:
-        counts.setdefault(_part(row)[0], []).append(row)
     first, what = ("ours", "The kernel that the op runs") if _of_ours(study) else (
         "of the documents", "The fastest kernel of the documents with a right result"
     )  # fmt: skip
+    tables = [
+        _matrix(f"{part}, {dtype}", list(rows), first)
+        for (part, dtype), rows in itertools.groupby(found, key=lambda row: _part(row)[:2])
+    ]
+    counts: dict[str, list[Row]] = {}
+    for row in found:
+        counts.setdefault(_part(row)[0], []).append(row)
     told = "; ".join(f"{part}: {_outcome(several)}" for part, several in counts.items())
     told = f"{what} over the fastest of this table's libraries. {told}."
     old = {row.ours for row in found if what_changed(study, row.ours) == "code"}
     told += "".join(f" <b>{code(name)} is stale: its code has changed since.</b>" for name in sorted(old))
-    header = ("shape", f"{first}, µs", "over the fastest library", *map(_breakable, columns))
-    return told, Table(header, rows, header[1:])
+    return told, tables
+
+
+def _matrix(title: str, found: Sequence[Row], first: str) -> Table:
+    """A row a shape, in parts by our kernel, and a column a library."""
+    columns = list(dict.fromkeys(name for row in found for name in row.others))
+    rows: list[tuple[str, ...]] = []
+    for ours, several in itertools.groupby(found, key=lambda row: row.ours):
+        rows.append((link(ours),))
+        rows += [(_shape(row.problem), *_first(row), *_cells(row, columns)) for row in several]
+    header = (title, f"{first}, µs", "over the fastest library", *map(_breakable, columns))
+    return Table(header, rows, header[1:])
 
 
 def _distinct(rows: Sequence[Row]) -> list[Row]:
@@ -237,7 +245,7 @@ def _same(rows: Iterable[Row], name: str) -> bool:
 
 def _first(row: Row) -> tuple[str, str]:
     """Our time, and how fast it is over the fastest library, which is named."""
-    ours = number(row.us.value, digits=1) if row.us else small("not timed")
+    ours = number(row.us.value, digits=1) if row.us else small("not in this study")
     name = _breakable(PAIR.sub(r"\1&nbsp;\2", row.best))
     return ours, lines(factor(row.over.value), small(name)) if row.over else NOTHING
 
@@ -263,7 +271,7 @@ def _outcome(rows: Iterable[Row]) -> str:
     sides = [each.side for each in ratios]
     won, level, lost = (sides.count(side) for side in (1, 0, -1))
     counts = f"faster at {won} of {len(rows)} shapes, level at {level}, slower at {lost}"
-    counts += f", not timed at {len(rows) - len(ratios)}" * (len(rows) > len(ratios))
+    counts += f", not in this study at {len(rows) - len(ratios)}" * (len(rows) > len(ratios))
     return counts + (f" ({span((each.value for each in ratios), '×', 2)} as fast)" if ratios else "")
 
 
@@ -290,8 +298,8 @@ def outcomes(e: Evidence) -> Table:
     return Table(header, rows, header[1:], caption)
 
 
-def matrices(e: Evidence) -> list[tuple[str, str, Table]]:
-    """Title, outcome and table of each study that has libraries, first those of today's calls."""
+def matrices(e: Evidence) -> list[tuple[str, str, list[Table]]]:
+    """Title, outcome and tables of each study that has libraries, first those of today's calls."""
     found = []
     for study in sorted(complete(e), key=lambda study: study.name not in FIRST):
         if made := matrix(e, study):

@@ -30,10 +30,10 @@ BESIDE = {  # what a page compares a version with beside its baseline, if not wi
     "fp16_phase6_iter2": ("fp16_phase4_causal", "fp16_phase6_iter1"),
 }
 CLOCKS = dict(zip(TIMERS, ("GPU alone", "from DRAM", "their clock")))  # the timers in words
-INPUTS = dict(zip(TIMERS[:2], ("inputs in the cache", CLOCKS[TIMERS[1]])))  # of the GPU alone
+INPUTS = dict(zip(TIMERS[:2], ("in L2 if it fits", CLOCKS[TIMERS[1]])))  # of the GPU alone
 LEGEND = (
-    "Over: how many times as fast, the GPU alone, inputs in the cache, with the 95 % interval {covers}. µs: the median "
-    "of the processes ± half their range. A dash: not measured. Words: <a href='../glossary.html'>glossary</a>."
+    "Over: how many times as fast, the GPU alone, inputs in L2 if they fit, with the 95 % interval {covers}. µs: the "
+    "median of the processes ± half their range. A dash: not measured. Words: <a href='../glossary.html'>glossary</a>."
 )
 ASSEMBLER = "timed by another assembler, of the same code"
 
