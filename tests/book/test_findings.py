@@ -69,8 +69,8 @@ EITHER_WAY = {  # a tie, or the fastest of several, which is another one then
 }  # fmt: skip
 OTHERWISE = EITHER_WAY | {  # what decides these is no speedup or share: counters, counts, searches, errors, targets
     "answer-bound", "answer-stands", "answer-tflops", "answer-waits", "attention-bound-loaded", "attention-cliff",
-    "half-luck", "half-sms", "method-assembler", "method-counts", "method-coverage", "method-wavefronts", "rope-separate",
-    "sinusoidal-race", "use-first", "use-overhead", "use-elsewhere", "use-problems", "wave-releases",
+    "half-luck", "half-sms", "method-assembler", "method-counts", "method-coverage", "method-wavefronts",
+    "rope-separate", "sinusoidal-race", "use-first", "use-overhead", "use-elsewhere", "use-problems", "wave-releases",
     "wave-relocatable",
 }  # fmt: skip
 
