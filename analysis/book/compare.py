@@ -189,7 +189,10 @@ def finding_table(frame: pd.DataFrame, cards: Sequence[Evidence]) -> Table:
             cells = (
                 lines(_numbers(brief, row.badge, row.numbers), small(badge(row.badge))) for row in mine.itertuples()
             )
-            rows.append((MarkdownIt().renderInline(brief.what), *cells, brief.why))
+            what, why = (f"<span class='reference-card'>{words}</span>" for words in (
+                MarkdownIt().renderInline(brief.what), brief.why
+            ))  # fmt: skip
+            rows.append((what, *cells, why))
     header, title = ("finding", *named(cards), "what may explain it"), "Findings that differ"
     return Table(header, rows, id="findings-by-card", source=DECIDED, title=title)
 
