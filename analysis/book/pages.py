@@ -100,7 +100,7 @@ def about(e: Evidence, version: Version) -> str:
 
 
 def in_short(e: Evidence, version: Version) -> list[str]:
-    """What calls run a version, how fast it is, what it needs of an SM, and what chapters say of it."""
+    """The calls that run a version, how fast it is, what it needs of an SM, and what chapters say of it."""
     at = kernel.card_of(e, version) or e
     over = kernel.over_libraries(at, version)
     if at is not e:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from string import Formatter
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels import VERSIONS, Unsupported
 
@@ -121,6 +121,20 @@ def of_values(comparison: Comparison) -> Comparison:
 def times(gain: Estimates) -> Estimates:
     """The same as prose has it: `{gain:.1} as fast`, "1.4 times as fast"."""
     return gain.measured_in("times")
+
+
+class Outcomes(NamedTuple):
+    """On how many problems something is fastest, ties with the fastest, and loses."""
+
+    won: int
+    tied: int
+    lost: int
+
+
+def beside(gains: Estimates) -> Outcomes:
+    """Of speedups over a rival."""
+    sides = [each.side for each in gains.values() if each]
+    return Outcomes(*map(sides.count, (1, 0, -1)))
 
 
 def across(e: Evidence, version: str, over: str, study: str = "", hdim: Sequence[int] = ()) -> Estimates:

@@ -6,7 +6,7 @@ from ..claims.rope import DECODING
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured
 from ..record import published
 from ..studies import FLASHINFER, LONGEST, MAIN, SWEPT, unrotated
-from . import Says, checks, committed, faster, finding, not_slower, numbers, of_values, ties, times
+from . import Says, beside, checks, committed, faster, finding, not_slower, numbers, of_values, ties, times
 
 STUDY, COLD = "split_keys", "device_cold"  # the other layers of a model have passed through L2 between two steps
 RAW, UNROTATED, CUDNN = "rope_decode", "attention_decode", "torch_sdpa_half_cudnn"
@@ -45,18 +45,18 @@ def hybrid(e: Evidence) -> Says:
     )  # fmt: skip
 
 
-@finding("decode-twin", """If the cache holds raw keys, the alternative is a kernel in front that rotates all of them
+@finding("decode-fused", """If the cache holds raw keys, the alternative is a kernel in front that rotates all of them
 at each step. With V8's attention in float32 on both sides, fusing is up to {most:.1} as fast. Of {all} shapes with up
 to 8 queries it wins at {won} and loses at {lost}.""")
-def twin(e: Evidence) -> Says:
+def fused(e: Evidence) -> Says:
     few = [problem for problem in e.study("map").problems("rope") if problem.seq_q <= 8]
     gain = e.speedup("rope_v8", over="rope_hybrid_v8", study="map", problem=few).known
     if not gain:
         raise NotMeasured("the map is not measured: `make measure STUDY=map`")
-    sides = [each.side for each in gain.values()]
-    counts = {"all": len(gain), "won": sides.count(1), "lost": sides.count(-1)}
+    won, _, lost = beside(gain)
+    counts = {"all": len(gain), "won": won, "lost": lost}
     shown = {name: Estimate.count(count, gain.values()) for name, count in counts.items()}
-    return numbers(most=times(gain.fastest), **shown), checks(faster(gain.fastest), 10 * sides.count(1) > 8 * len(gain))
+    return numbers(most=times(gain.fastest), **shown), checks(faster(gain.fastest), 10 * won > 8 * len(gain))
 
 
 @finding("decode-free", """In float32 with {keys:,} keys rotating adds next to nothing. In float16, where there is half

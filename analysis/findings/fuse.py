@@ -1,7 +1,6 @@
 """Should I fuse? Three calls, and full fusion beside a hybrid and separate kernels of the same core, by shape."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from kernels import Problem
 from kernels.flash.decode.plan import MOST_QUERIES
@@ -21,7 +20,7 @@ from ..models.rivals import (
     winners,
 )  # fmt: skip
 from ..studies import FLASH3, FLASHINFER, HALF_PEERS, MAIN, NAIVE, ONE_GRAPH, unrotated
-from . import Says, checks, committed, exact, faster, finding, numbers, of_values, slower, ties, times
+from . import Outcomes, Says, beside, checks, committed, exact, faster, finding, numbers, of_values, slower, ties, times
 from .decode import COLD, MANY, RAW, STUDY, UNROTATED, rival, step
 
 WARM, HALF, LONG = "device_warm", ("float16", "bfloat16"), 1000  # tokens of a long prompt
@@ -38,14 +37,6 @@ WITHOUT_FLASHINFER = "FlashInfer was not timed: set the folder of its headers in
 FLASH3_CARD = "nvidia-h200"  # was timed beside FlashAttention 3
 FLOAT_DECODE, HALF_DECODE = (step(dtype, MANY) for dtype in ("float32", "float16"))
 LAYER = Problem("rope", 1, 32, 8, 2048, 2048, 128, 128, dtype="bfloat16", causal=True)  # of the same layer
-
-
-class Outcomes(NamedTuple):
-    """On how many problems something is fastest, ties with the fastest, and loses."""
-
-    won: int
-    tied: int
-    lost: int
 
 
 def compared(e: Evidence, of: Callable[[Problem], bool]) -> list[tuple[Problem, set[str]]]:
@@ -74,12 +65,6 @@ def many_queries(problem: Problem) -> bool:
 
 def decodes(problem: Problem) -> bool:
     return problem.seq_q <= MOST_QUERIES
-
-
-def beside(gains: Estimates) -> Outcomes:
-    """Of speedups over a rival."""
-    sides = [each.side for each in gains.values() if each]
-    return Outcomes(*map(sides.count, (1, 0, -1)))
 
 
 def over_others(e: Evidence, study: str, version: str, timer: str, *dtypes: str, kernel: str = "") -> Estimates:

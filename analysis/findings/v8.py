@@ -9,7 +9,7 @@ from kernels import VERSIONS, Problem, Unsupported
 from ..evidence import Estimate, Estimates, Evidence, NotMeasured, maximum
 from ..models.rivals import BEYOND, HYBRID, SEPARATE, V8, floor, rivals
 from ..studies import MAIN, STALLS
-from . import Says, checks, exact, faster, finding, not_slower, numbers, of_values, slower, ties, times
+from . import Says, beside, checks, exact, faster, finding, not_slower, numbers, of_values, slower, ties, times
 
 LOG_SEPARATE, PLAIN = "rope_separate", Problem("attention", 1, 4, seq_q=64, hdim=MAIN.hdim)
 ROTATED = replace(MAIN, rotary_dim=MAIN.hdim)
@@ -132,12 +132,12 @@ def drawn(e: Evidence) -> Says:
     gain = e.speedup(V8, over=HYBRID, study="heldout", problem=asked).known
     if not gain:
         raise NotMeasured("nothing drawn was timed: `make measure STUDY=heldout`")
-    sides = [each.side for each in gain.values()]
+    won, tied, lost = beside(gain)
     dims, keys = [problem.hdim for problem in gain], max(problem.seq_k for problem in gain)
-    given = {"all": len(gain), "won": sides.count(1), "level": sides.count(0), "lost": sides.count(-1)}
+    given = {"all": len(gain), "won": won, "level": tied, "lost": lost}
     shown = {name: Estimate.count(count, gain.values()) for name, count in given.items()}
     sizes = exact("timings of heldout", most=SHORT, keys=keys, small=min(dims), large=max(dims))
-    return numbers(**shown, **sizes), checks(10 * sides.count(1) > 8 * len(gain), sides.count(-1) < 3)
+    return numbers(**shown, **sizes), checks(10 * won > 8 * len(gain), lost < 3)
 
 
 @finding("v8-loses", """Up to {short} tokens V8 beats separate kernels, and beats the hybrid or is level with it. Of

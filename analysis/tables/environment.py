@@ -72,7 +72,7 @@ def machines(*cards: Evidence) -> Table:
 
 
 def what_changed(study: Study, version: str) -> str:
-    """What has changed since a study timed or checked a version: its "code", or its "assembler" alone; else ""."""
+    """The change since a study timed or checked a version: of its "code", or its "assembler" alone; else ""."""
     if version not in study.stale_versions():
         return ""
     timed, checked = (rows[rows["version"] == version] for rows in (study.timings, study.checks))

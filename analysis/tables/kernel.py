@@ -1,5 +1,5 @@
-"""What a page of a version begins with: how fast it is in short, and of a kernel beyond the log what it needs of an SM
-and its times at a few shapes."""
+"""The beginning of a version's page: how fast it is in short, and of a kernel beyond the log what it needs of an SM and
+its times at a few shapes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple

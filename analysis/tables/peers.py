@@ -63,7 +63,7 @@ def _by_column() -> dict[str, list[Version]]:
 
 
 def _with_rope(version: Version) -> str:
-    """What a peer does with RoPE."""
+    """The way of a peer with RoPE."""
     ways = {" inside": "inside its kernel", "one graph": "in the same compiled graph"}
     known = (told for words, told in ways.items() if words in library(version.id))
     return next(known, "by a compiled kernel in front" if version.family == "rope" else "")
@@ -96,7 +96,7 @@ def libraries(e: Evidence) -> Table:
 
 
 def names() -> str:
-    """What the data call each library: a list."""
+    """The names of each library in the data: a list."""
     items = (f"- {name}: {', '.join(code(each.id) for each in versions)}" for name, versions in _by_column().items())
     return "\n".join(items)
 

@@ -264,7 +264,7 @@ FLOAT32: dict[str, Callable[[Problem], bool]] = {  # the same calls in float32
 
 
 def what_to_call(e: Evidence) -> Table:
-    """What to call by the phase, what the cache holds and the dtype, and what was measured on which card."""
+    """The call to make by the phase, what the cache holds and the dtype, and what was measured on which card."""
     timed = fuse.with_flash3(e)
     rows: list[tuple[str, ...]] = []
 

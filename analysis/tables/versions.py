@@ -99,7 +99,7 @@ def times(e: Evidence, version: Version) -> list[tuple[str, Table]]:
 
 
 def _title(study: Study, version: Version, dtype: str) -> str:
-    """What a study is, on how much of the card, the dtype, and what has changed since."""
+    """The title of a study in words: what it is, on how much of the card, the dtype, and what has changed since."""
     known = STUDIES[study.name]
     where = ", whole card" * (len(_timers(study)) == 1 and not known.sms)
     old = {"code": ", stale", "assembler": f", {ASSEMBLER}"}.get(what_changed(study, version.id), "")

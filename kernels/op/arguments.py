@@ -61,7 +61,7 @@ class Options(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What all calls of a signature share, checked once; seq_k and q_offset may grow.
+    """The settings that all calls of a signature share, checked once; seq_k and q_offset may grow.
 
     `options` are without q_offset. `by_index`: whether it matters where queries stand. `launches` is for whoever
     launches to remember their plans in, as `streams.plans` has them.
